@@ -57,8 +57,8 @@ class ProgramPart:
 
 
 @lru_cache(maxsize=1024)
-def parse_statement(text: str, before: int = 0) -> tuple[ProgramPart, ...]:
-    """Parse a statement; the last part computes the result, and earlier parts are temporaries numbered after ``before``.
+def parse_statement(text: str) -> tuple[ProgramPart, ...]:
+    """Parse a statement; the last part computes the result, and earlier parts are numbered temporaries.
 
     Raises:
         ExpressionError: the text cannot be parsed, or the left side repeats an index.
@@ -69,7 +69,7 @@ def parse_statement(text: str, before: int = 0) -> tuple[ProgramPart, ...]:
     D ('1', 'C') A[i,j] + B[i,j] over ij,ij->ij
     """
     stmt = _read(text)
-    return _parts_of(stmt, text, before, short_names([stmt]))
+    return _parts_of(stmt, text, 0, short_names([stmt]))
 
 
 def _read(text: str) -> Assignment:
@@ -196,11 +196,6 @@ def _in_order(part: ProgramPart) -> ProgramPart:
     return part if request.form.in_order else replace(part, request=replace(request, form=replace(request.form, in_order=True)))
 
 
-def _has_diagonal(value: Expr, op: str) -> bool:
-    """Whether a reduction other than a sum reads a diagonal; off-diagonal entries must not become terms."""
-    return op not in ("=", "+=") and any(len(set(a.indices)) < len(a.indices) for a in accesses_in(value))
-
-
 def _uses(expr: Expr) -> Variables:
     return frozenset(variables_in(expr))
 
@@ -228,7 +223,7 @@ class _Splitter:
         because users' tensors cannot.
         """
         indices = tuple(indices)
-        if not is_product(value) or _has_diagonal(value, op):
+        if not is_product(value) or op not in ("=", "+="):  # an absent entry of a diagonal must not become a term
             value = mapped(value, self._diagonal)
         accesses = list(dict.fromkeys(_valued(access) for access in accesses_in(value)))
         if len(accesses) > MOST_OPERANDS:
