@@ -11,9 +11,8 @@ from typing import Any
 import torch
 
 from ..errors import FormatError, UnsupportedError
-from ..frontend.datatypes import COMPILED, WIDENED
+from ..frontend.datatypes import COMPILED, WIDENED, promotion_of
 from ..frontend.operand import Operand, row_major
-from ..frontend.promotion import promotion_of
 from ..frontend.requests import Request, logical
 from ..ir.format import COO, CSF, Format, dense, named_formats
 from ..ir.padded import Fixed

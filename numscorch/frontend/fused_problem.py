@@ -29,9 +29,9 @@ from ..ir.levels import Compressed, Dense
 from ..ir.workspace_levels import Beside
 from ..schedule.facts import Facts, Target
 from .accesses import letters_of
+from .datatypes import common_dtype
 from .operand import Operand, row_major
 from .problem import Problem, extents_of, index_dtype_of
-from .promotion import common_dtype
 from .requests import NAMES, Request, only_patterns
 
 

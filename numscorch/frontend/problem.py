@@ -21,9 +21,9 @@ from ..schedule.format_inference import infer_format, with_format
 from ..schedule.loop_order import cheapest, is_contiguous, unit_stride
 from ..schedule.options import Options
 from .accesses import Accesses
+from .datatypes import check_operators, computed_dtype, unread_in
 from .operand import Operand
 from .parser import Subscripts
-from .promotion import check_operators, computed_dtype, unread_in
 from .relayout import Relayout, Slabs, layouts, strides_with_last
 from .requests import MOST_OPERANDS, NAMES, Request
 from .splitting import SparseTerm, Splitting, split

@@ -11,8 +11,7 @@ import torch
 from torch import Tensor
 
 from ..errors import DivisionError
-from ..frontend.datatypes import WIDENED
-from ..frontend.promotion import check_powers, target_of
+from ..frontend.datatypes import WIDENED, check_powers, target_of
 from ..frontend.requests import NAMES, Request, logical
 from ..ir.function_table import BY_ZERO
 from ..ir.functions import FUNCTIONS, REDUCTIONS, start_of, terms_of

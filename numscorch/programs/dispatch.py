@@ -11,9 +11,8 @@ from torch import Tensor
 
 from ..convert.dense import has_torch_layout
 from ..errors import UnsupportedError
-from ..frontend.datatypes import WIDENED
+from ..frontend.datatypes import WIDENED, Promotion, target_of, unread_in
 from ..frontend.problem import wanted_format
-from ..frontend.promotion import Promotion, target_of, unread_in
 from ..frontend.requests import NAMES, Request, einsum_request, logical
 from ..frontend.statements import ProgramPart
 from ..ir.format import COO, Format, as_format, sorted_format
