@@ -14,10 +14,9 @@ from torch import Tensor
 from .api import einsum
 from .errors import ExpressionError, FormatError, NumscorchError, OperandError, SizeError
 from .frontend.datatypes import COMPILED, target_of
-from .frontend.operand import Operand
 from .frontend.parser import parse_einsum
 from .frontend.problem import extents_of, wanted_format
-from .frontend.requests import NAMES
+from .frontend.requests import NAMES, Operand
 from .ir.format import COO, Format, as_format, dense
 from .programs.call import EinsumCall
 from .programs.chains import Chain

@@ -12,8 +12,7 @@ import torch
 
 from ..errors import FormatError, UnsupportedError
 from ..frontend.datatypes import COMPILED, WIDENED, promotion_of
-from ..frontend.operand import Operand, row_major
-from ..frontend.requests import Request, logical
+from ..frontend.requests import Operand, Request, logical, row_major
 from ..ir.format import COO, CSF, Format, dense, named_formats
 from ..ir.padded import Fixed
 from ..machine import kernel_cache

@@ -10,7 +10,7 @@ from os import PathLike
 from pathlib import Path
 
 from ..errors import FormatError
-from ..frontend.operand import Operand
+from ..frontend.requests import Operand
 from ..machine.atomic_files import replacing
 from .highlighting import highlighted
 from .level_tree import level_list, picture, tree

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..frontend.operand import Operand
+from ..frontend.requests import Operand
 from ..ir.format import Format
 from ..ir.parts import name_of
 from ..tensors.packing import entry_count, has_gaps

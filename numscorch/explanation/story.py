@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..codegen.source import Source
-from ..frontend.operand import Operand
 from ..frontend.problem import Problem
-from ..frontend.requests import NAMES, Request
+from ..frontend.requests import NAMES, Operand, Request
 from ..ir.format import dense
 from ..ir.index import PATTERN, accesses_in
 from ..runtime.pieces import operand_to_cut

@@ -27,9 +27,8 @@ from ..ir.index import (
 from ..ir.levels import Dense
 from ..ir.parts import Part
 from ..schedule.facts import Facts, Target
-from .operand import Operand, row_major
 from .relayout import strides_with_last, with_last
-from .requests import NAMES, OPERANDS, Request
+from .requests import NAMES, OPERANDS, Operand, Request, row_major
 from .splitting import Splitting
 
 

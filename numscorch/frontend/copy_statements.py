@@ -20,10 +20,9 @@ from ..ir.parts import Part
 from ..schedule.facts import Facts, Target
 from ..schedule.loop_order import candidates
 from ..schedule.options import AUTOMATIC, Options
-from .operand import Operand
 from .parser import Subscripts
 from .problem import Problem
-from .requests import NAMES, Form, Request
+from .requests import NAMES, Form, Operand, Request
 
 SOURCE, RESULT = NAMES[0], NAMES[1]
 

@@ -18,8 +18,7 @@ from torch import Tensor
 from ..errors import UnsupportedError
 from ..ir.functions import FUNCTIONS, INFIX, REDUCTIONS, TESTS
 from ..ir.index import Access, Apply, Binary, Expr, Literal, factors_of, operators_in, variables_in, walk
-from .operand import Operand
-from .requests import NAMES, OPERANDS, Request, only_patterns
+from .requests import NAMES, OPERANDS, Operand, Request, only_patterns
 
 COMPILED = {
     torch.float32: "float32",

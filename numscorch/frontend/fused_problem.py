@@ -30,9 +30,8 @@ from ..ir.workspace_levels import Beside
 from ..schedule.facts import Facts, Target
 from .accesses import letters_of
 from .datatypes import common_dtype
-from .operand import Operand, row_major
 from .problem import Problem, extents_of, index_dtype_of
-from .requests import NAMES, Request, only_patterns
+from .requests import NAMES, Operand, Request, only_patterns, row_major
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -22,10 +22,9 @@ from ..schedule.loop_order import cheapest, is_contiguous, unit_stride
 from ..schedule.options import Options
 from .accesses import Accesses
 from .datatypes import check_operators, computed_dtype, unread_in
-from .operand import Operand
 from .parser import Subscripts
 from .relayout import Relayout, Slabs, layouts, strides_with_last
-from .requests import MOST_OPERANDS, NAMES, Request
+from .requests import MOST_OPERANDS, NAMES, Operand, Request
 from .splitting import SparseTerm, Splitting, split
 
 Choice = tuple[Assignment, str, Format | None]  # a statement with its result's format, the reason, and the format of a later conversion

@@ -17,9 +17,8 @@ from ..ir.index import is_product
 from ..schedule import tuning
 from ..schedule.facts import rounded
 from ..schedule.options import AUTOMATIC
-from .operand import Operand, row_major
 from .parser import Subscripts
-from .requests import Form, Request
+from .requests import Form, Operand, Request, row_major
 
 LINE = 16  # float32 values in a cache line
 T = TypeVar("T")

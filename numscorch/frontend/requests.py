@@ -1,15 +1,23 @@
-"""Requests: what ``einsum``, reductions and statements ask for, as subscripts, an expression, a reduction and a storage form."""
+"""Requests and descriptions of their operands, from which the compiler makes a problem.
+
+A request is what ``einsum``, reductions and statements ask for: subscripts, an expression, a reduction and a storage form. The
+description of an operand excludes its values.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import chain, islice
+from math import prod
 
 from ..errors import UnsupportedError
-from ..ir.format import dense
+from ..ir.format import Format, dense
 from ..ir.functions import REDUCTIONS, TESTS
 from ..ir.index import Access, Binary, Expr, IndexVar, Literal, TensorVar, accesses_in, is_product, product
+from ..ir.symbolic import Record, symbols_for
+from ..schedule.facts import rounded
 from ..schedule.options import AUTOMATIC, Options, parse_options
 from .parser import Subscripts, parse_einsum
 
@@ -181,3 +189,64 @@ def as_test(request: Request) -> Request:
     if value is None or (isinstance(value, Binary) and value.op in TESTS):
         return request
     return replace(request, value=Binary("!=", value, Literal(0.0, "float32")))
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """Format, shape, data types and statistics of an operand.
+
+    Attributes:
+        format: storage format.
+        shape: size of each dimension.
+        dtype: data type of the values.
+        index_dtype: data type of the index arrays.
+        strides: strides of a dense operand, in values.
+        counts: number of positions in each level of a sparse operand.
+        spreads: imbalance of a sparse operand's rows, see ``Pattern.spreads``.
+        has_long_rows: whether one row holds a large share of all entries.
+        peaks: frequency of the most frequent coordinate in each level, see ``peaks_of``.
+        beside: position of the first operand that has the same pattern object, if an earlier one has.
+    """
+
+    format: Format
+    shape: tuple[int, ...]
+    dtype: str
+    index_dtype: str = "int64"
+    strides: tuple[int, ...] = ()
+    counts: tuple[int, ...] = ()
+    spreads: tuple[int, ...] = ()
+    has_long_rows: bool = False
+    peaks: tuple[int, ...] = ()
+    beside: int | None = None
+
+    def __str__(self) -> str:
+        return f"{'x'.join(map(str, self.shape)) or 'scalar'} ({self.format.name})"
+
+    @property
+    def is_row_major(self) -> bool:
+        """Whether it is a dense operand that is contiguous."""
+        return self.strides == row_major(self.shape)
+
+
+def row_major(shape: Sequence[int]) -> tuple[int, ...]:
+    """Row-major strides, in values, of a contiguous tensor.
+
+    >>> row_major((2, 3, 4))
+    (12, 4, 1)
+    """
+    return tuple(prod(shape[at + 1 :]) for at in range(len(shape)))
+
+
+def symbolic(operands: Sequence[Operand]) -> tuple[list[Operand], Record]:
+    """The operands with symbolic sizes and rounded counts, and the record of what is decided by the sizes.
+
+    The sizes are, of each operand, its shape, and then its strides unless it is sparse or contiguous.
+    """
+    given = [operand.shape if operand.is_row_major else (*operand.shape, *operand.strides) for operand in operands]
+    symbols, record = symbols_for(chain.from_iterable(given))
+    remaining, described = iter(symbols), []
+    for operand, numbers in zip(operands, given, strict=True):
+        sizes, order = tuple(islice(remaining, len(numbers))), len(operand.shape)
+        strides = row_major(sizes) if operand.is_row_major else sizes[order:]
+        described.append(replace(operand, shape=sizes[:order], strides=strides, counts=tuple(map(rounded, operand.counts))))
+    return described, record

@@ -16,9 +16,8 @@ from torch import Tensor
 
 from ..frontend.datatypes import STORED, has_complex_number
 from ..frontend.fused_problem import FusedRequest, Member
-from ..frontend.operand import Operand
 from ..frontend.parser import Subscripts
-from ..frontend.requests import MOST_OPERANDS, NAMES, Form, only_patterns
+from ..frontend.requests import MOST_OPERANDS, NAMES, Form, Operand, only_patterns
 from ..frontend.statements import ProgramPart, base_of
 from ..ir.format import Format, dense
 from ..ir.functions import is_zero, simplified

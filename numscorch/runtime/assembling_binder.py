@@ -11,9 +11,8 @@ from ..codegen.assembly import WORKSPACE, Param
 from ..codegen.kernel import Kernel
 from ..codegen.result_assembly import Stage, is_spaced
 from ..codegen.workspaces import has_level
-from ..frontend.operand import Operand
 from ..frontend.problem import Problem
-from ..frontend.requests import NAMES
+from ..frontend.requests import NAMES, Operand
 from ..ir import index as ix
 from ..ir.derived_formats import runs_of
 from ..ir.result_bounds import Bound, bound_of

@@ -19,10 +19,9 @@ from ..codegen.assembly import WORKSPACE, Param
 from ..codegen.kernel import Kernel, PlainKernel
 from ..codegen.scattering import LEVELS, scattered
 from ..codegen.workspaces import arrays_of, has_level, workspaces_of
-from ..frontend.operand import Operand, row_major
 from ..frontend.problem import Problem
 from ..frontend.relayout import row_length, with_last
-from ..frontend.requests import NAMES
+from ..frontend.requests import NAMES, Operand, row_major
 from ..ir import index as ix
 from ..ir.derived_formats import flattened, realized
 from ..ir.format import Format
@@ -40,7 +39,7 @@ from ..tensors.sparse_tensor import SparseTensor
 from .blocks import coordinate_cuts, cuts_of, equal_cuts, longest_row, placed, placed_equally, shared_out
 
 Bind = Callable[[Sequence[int]], Callable[..., Any]]
-"""From the sizes of the operands (``frontend.operand.symbolic``) to a function from the operands to the result."""
+"""From the sizes of the operands (``frontend.requests.symbolic``) to a function from the operands to the result."""
 ALLOCATORS = {"list": "empty", "mark": "zeros", "seen": "zeros", "flag": "zeros", "table": "empty"}  # NumPy allocators
 
 PADDING = 16  # places past the end of a row, even of an empty row, that a register may reach

@@ -19,10 +19,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..frontend.operand import Operand
 from ..frontend.problem import Problem
 from ..frontend.relayout import Slabs, slab_starts
-from ..frontend.requests import Request
+from ..frontend.requests import Operand, Request
 from ..ir.format import Format
 from ..ir.levels import Compressed
 from ..ir.symbolic import evaluated

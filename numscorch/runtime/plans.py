@@ -21,10 +21,9 @@ from ..errors import ScheduleError, UnsupportedError
 from ..frontend.copy_statements import copy_problem
 from ..frontend.datatypes import COMPILED, WIDENED, listed
 from ..frontend.fused_problem import FusedRequest, fused_problem
-from ..frontend.operand import Operand, row_major, symbolic
 from ..frontend.problem import Problem, check_loops, make_problem
 from ..frontend.relayout import moving, strides_with_last, with_last
-from ..frontend.requests import Request, scheduled
+from ..frontend.requests import Operand, Request, row_major, scheduled, symbolic
 from ..ir import index as ix
 from ..ir.format import Format, dense
 from ..ir.symbolic import Decisions, evaluated
@@ -181,7 +180,7 @@ def make_plan(request: Request, operands: Sequence[Any], format: Format | str | 
 
 
 def _kind_and_sizes(operands: Sequence[Any]) -> tuple[list[Hashable], tuple[int, ...]]:
-    """What a plan depends on besides sizes, and the sizes, in the order of ``frontend.operand.symbolic``."""
+    """What a plan depends on besides sizes, and the sizes, in the order of ``frontend.requests.symbolic``."""
     kinds: list[Hashable] = []
     patterns: list[int] = []
     sizes: tuple[int, ...] = ()

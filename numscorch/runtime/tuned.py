@@ -9,7 +9,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from ..codegen.kernel import BUILDING
-from ..frontend.operand import Operand
+from ..frontend.requests import Operand
 from ..ir.format import Format
 from ..machine import kernel_cache
 from ..machine.target import host
