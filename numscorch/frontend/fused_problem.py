@@ -183,7 +183,6 @@ def _at_owner(
 
 
 def _without_ones(expr: Expr) -> Expr:
-    """Remove factors of 1 from an expression."""
     match expr:
         case Binary("*", left, right):
             return times(_without_ones(left), _without_ones(right))

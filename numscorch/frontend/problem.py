@@ -140,29 +140,25 @@ def _problem_of(
     problem = _assemble_problem(replace(accesses, padded=padded), target, format, wanted)
     if padded is not None and not problem.result.is_dense:
         padded, problem = None, _assemble_problem(accesses, target, format, wanted)
-    problem = replace(problem, layout=layout, spaced=request.form.spaced or (layout is not None and layout.result is not None))
-    if padded is None:
-        return problem
-    return replace(problem, rows=prod(accesses.extents[var] for var in accesses.splitting.variables(padded)))
+    rows = None if padded is None else prod(accesses.extents[var] for var in splitting.variables(padded))
+    return replace(problem, layout=layout, rows=rows, spaced=request.form.spaced or last is not None)
 
 
 def _assemble_problem(accesses: Accesses, target: Target, format: Format | str | None, wanted: Format | None) -> Problem:
-    """The problem for these accesses."""
     request = accesses.request
     stmt = accesses.statement(computed_dtype(request, accesses.operands), may_keep=(wanted is None or not wanted.is_dense))
     facts = accesses.facts(stmt, target)
     stmt, why, requested = _choose_format(stmt, accesses, facts, format, wanted)
-    names, shape = request.subscripts.result, accesses.shape
+    shape = accesses.shape
     stmt, strides = accesses.with_strides(stmt, shape)
     stored = {NAMES[at]: fmt for at, fmt in accesses.formats.items()}
     shares = stmt.lhs.tensor.shares
     if shares is None:
         result = result_format(stmt, accesses.parts)
         return Problem(stmt, accesses.extents, facts, why, shape, result, stored, strides, requested=requested)
-    permutation = tuple(request.subscripts.operands[NAMES.index(shares)].index(name) for name in names)
+    permutation = tuple(request.subscripts.operands[NAMES.index(shares)].index(name) for name in request.subscripts.result)
     kept = stored[shares].permuted(permutation)
-    requested = requested if requested != kept else None
-    return Problem(stmt, accesses.extents, facts, why, shape, kept, stored, strides, permutation, requested)
+    return Problem(stmt, accesses.extents, facts, why, shape, kept, stored, strides, permutation, requested if requested != kept else None)
 
 
 def check_loops(problem: Problem, options: Options) -> None:

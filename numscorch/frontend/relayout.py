@@ -48,9 +48,8 @@ def layouts(request: Request, operands: Sequence[Operand], shape: Sequence[int],
     [('b contiguous', {0: 0}, 0)]
     """
     names, result = request.subscripts.operands, request.subscripts.result
-    if request.options != AUTOMATIC or dtype not in LANES or request.op not in ("=", "+="):
-        return
-    if request.value is not None and not is_product(request.value):
+    is_sum = request.op in ("=", "+=") and (request.value is None or is_product(request.value))
+    if request.options != AUTOMATIC or dtype not in LANES or not is_sum:
         return
     sparse = {name for indices, op in zip(names, operands, strict=True) if not op.format.is_dense for name in indices}
     if not sparse:

@@ -182,12 +182,9 @@ def tensor_names(text: str) -> frozenset[str]:
     >>> sorted(tensor_names("T[i] = A[i,j] * x[j]; y[i] = T[i] + b[i]"))
     ['A', 'b', 'x']
     """
-    assigned: set[str] = set()
-    names: set[str] = set()
-    for part in parse_program(text):
-        names |= {name for name in map(base_of, part.operands) if name not in assigned}
-        assigned.add(part.name)
-    return frozenset(names)
+    parts = parse_program(text)
+    read = frozenset(base_of(name) for part in parts for name in part.operands)
+    return read.difference(part.name for part in parts[:-1])  # a single statement may read its own name
 
 
 def _in_order(part: ProgramPart) -> ProgramPart:

@@ -396,7 +396,6 @@ class Binder:
 
     @staticmethod
     def _first_long_dimension(shape: Sequence[int]) -> int:
-        """The first dimension whose size is not 1."""
         return next((at for at, size in enumerate(shape) if size != 1), 0)
 
     @property

@@ -182,7 +182,6 @@ def _check_entry(path: Path, entry: zipfile.ZipInfo) -> None:
 
 
 def _description(path: Path, text: bytes) -> dict[str, Any]:
-    """Parse and check the description of a bundle."""
     description = _parsed(path, TOLD, text)
     if not isinstance(description, dict) or description.get("kind") != KIND or not isinstance(description.get("digests"), dict):
         raise _damage_error(path, f"{TOLD} does not describe a bundle")
@@ -209,7 +208,6 @@ def _damage_error(path: Path, why: str) -> BundleError:
 
 
 def _parsed(path: Path, name: str, text: bytes) -> Any:
-    """Parse a JSON file of a bundle."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -318,7 +316,6 @@ def check_maker(path: Path, theirs: Mapping[str, Any]) -> None:
 
 
 def _features(theirs: Iterable[str], ours: Iterable[str]) -> str:
-    """The features that only one of two processors has, as text."""
     only_theirs, only_ours = ({flags[1:] for flags in features if flags.startswith("+")} for features in (theirs, ours))
     parts = [("with", only_theirs - only_ours), ("without", only_ours - only_theirs)]
     return "".join(f" {what} {' '.join(sorted(names))}" for what, names in parts if names)

@@ -271,7 +271,6 @@ class ResultLayout:
         return SparseTensor.trusted(pattern, torch.from_numpy(values))
 
     def _coordinates(self, at: int, count: int) -> np.ndarray:
-        """Allocate the coordinates of a level."""
         return room(count, self.format.levels[at].array_dtype("crd") or self.index_dtype)
 
     def _check(self, size: int, what: str, padded: bool) -> None:

@@ -86,7 +86,7 @@ PADDED_ROW = 16  # cache lines per row from which rows are padded, so that they 
 SHORT_SUM = 2  # registers from which sums are as fast as in a copied layout; bench_linear
 SLAB = 256  # coordinates of a slab; smaller slabs reread the sparse operand; bench_linear, batches of thousands
 
-# -- Expressions and results (frontend/contraction.py, problem.py, runtime/pieces.py, result_arrays.py, product_bounds.py)
+# -- Expressions and results (frontend/contraction.py, problem.py, runtime/pieces.py, result_arrays.py, assembling_binder.py)
 
 PATH_GAIN = 0.5  # a contraction path is taken below this share of the cost of one nest; bench_tensors, MTTKRP
 COST_STORED = 2.0  # cost of writing and reading one value of a temporary, in steps of a nest; bench_tensors
