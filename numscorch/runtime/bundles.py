@@ -137,7 +137,12 @@ def bring_in(path: str | PathLike[str]) -> Bundled:
     description, files = _read(file)
     check_maker(file, description["made"])
     schedules = _schedules(file, files.pop(tuned.FILE, b"{}"))
-    _install(_folder(), files)
+    status = kernel_cache.status()
+    if status.problem is not None or status.folder is None:
+        raise BundleError(
+            f"{status.problem}, and kernels in a temporary folder end with this process: set NUMSCORCH_CACHE_DIR to a folder that you own"
+        )
+    _install(status.folder, files)
     if schedules:
         tuned.adopt(schedules)
     remark = "" if description["made"]["caches"] == made_by()["caches"] else ELSEWHERE
@@ -162,23 +167,22 @@ def _read(path: Path) -> tuple[dict[str, Any], Files]:
 
 
 def _unpack(path: Path, file: BinaryIO) -> tuple[int, Files]:
-    """The number of entries in an archive, and their contents by name."""
+    """The number of entries in an archive, and their contents by name; the sizes are checked before they are read into memory."""
     with zipfile.ZipFile(file) as archive:
         entries = archive.infolist()
         if TOLD not in (entry.filename for entry in entries):
             raise BundleError(f"{path} is not a bundle of kernels: it has no {TOLD}; make one with python -m numscorch cache export")
         for entry in entries:
-            _check_entry(path, entry)
-        _check_size(path, sum(entry.file_size for entry in entries if entry.filename not in (TOLD, tuned.FILE)))
+            name = entry.filename
+            if name not in (TOLD, tuned.FILE) and not SOURCE.fullmatch(name) and not COMPILED.fullmatch(name):
+                raise BundleError(f"{path} contains {name!r}, not a kernel file: nothing was imported")
+            if entry.file_size > LARGEST_ENTRY:
+                raise BundleError(f"{path} contains {name!r} of {entry.file_size:,} bytes, more than any kernel: nothing was imported")
+        size, limit = sum(entry.file_size for entry in entries if entry.filename not in (TOLD, tuned.FILE)), kernel_cache.limit()
+        if size > limit:
+            set_it = f"NUMSCORCH_CACHE_SIZE keeps {limit:,}: set it to {-(-size >> 20) + 1}M or more"
+            raise BundleError(f"the kernels of {path} are {size:,} bytes, but {set_it}")
         return len(entries), {entry.filename: archive.read(entry) for entry in entries}
-
-
-def _check_entry(path: Path, entry: zipfile.ZipInfo) -> None:
-    name = entry.filename
-    if name not in (TOLD, tuned.FILE) and not SOURCE.fullmatch(name) and not COMPILED.fullmatch(name):
-        raise BundleError(f"{path} contains {name!r}, not a kernel file: nothing was imported")
-    if entry.file_size > LARGEST_ENTRY:
-        raise BundleError(f"{path} contains {name!r} of {entry.file_size:,} bytes, more than any kernel: nothing was imported")
 
 
 def _description(path: Path, text: bytes) -> dict[str, Any]:
@@ -219,22 +223,6 @@ def _schedules(path: Path, text: bytes) -> dict[str, str]:
     if not isinstance(schedules, dict) or not all(isinstance(schedule, str) for schedule in schedules.values()):
         raise _damage_error(path, f"{tuned.FILE} does not hold schedules")
     return schedules
-
-
-def _folder() -> Path:
-    status = kernel_cache.status()
-    if status.problem is not None or status.folder is None:
-        raise BundleError(
-            f"{status.problem}, and kernels in a temporary folder end with this process: set NUMSCORCH_CACHE_DIR to a folder that you own"
-        )
-    return status.folder
-
-
-def _check_size(path: Path, size: int) -> None:
-    """Refuse a bundle that exceeds the size limit of the cache, before it is read into memory."""
-    if size > kernel_cache.limit():
-        limit = f"NUMSCORCH_CACHE_SIZE keeps {kernel_cache.limit():,}"
-        raise BundleError(f"the kernels of {path} are {size:,} bytes, but {limit}: set it to {-(-size >> 20) + 1}M or more")
 
 
 def _install(directory: Path, files: Files) -> None:
