@@ -377,9 +377,12 @@ class Binder:
         return "equal_cuts", self.number(self.problem.extents[loop.var])
 
     def result_expression(self) -> str:
-        """Expression for the result in its public type, row-major."""
+        """Expression for the result in its public type: row-major, or with the pattern of an operand and its dimensions permuted."""
         if self.result.shares is not None:
-            return self.sparse_result_expression()
+            pattern, permutation = f"P{self.shared}", self.problem.permutation
+            if permutation != tuple(range(len(permutation))):
+                pattern += f".permuted({permutation})"
+            return f"trusted({pattern}, {'T' if self.kernel.is_compiled else 'torch.from_numpy(C)'})"
         shape, text = self.written_shape, "C"
         if self.problem.rows is not None:
             text = f"C[:{self.number(shape[self._first_long_dimension(shape)])}].reshape({self.numbers_of(self.spaced(shape))})"
@@ -402,14 +405,6 @@ class Binder:
     def last(self) -> int | None:
         """The dimension of a dense result that is contiguous while the kernel writes it; None if it is the last dimension."""
         return None if self.problem.layout is None else self.problem.layout.result
-
-    def sparse_result_expression(self) -> str:
-        """Expression for a sparse result with the pattern of an operand, transposed like the result's dimensions."""
-        permutation = self.problem.permutation
-        pattern = f"P{self.shared}"
-        if permutation != tuple(range(len(permutation))):
-            pattern += f".permuted({permutation})"
-        return f"trusted({pattern}, {'T' if self.kernel.is_compiled else 'torch.from_numpy(C)'})"
 
 
 def _unwritten(count: int, dtype: Any) -> Any:
