@@ -48,11 +48,6 @@ class Accesses:
     padded: str | None = None  # index whose last block is allocated whole in the result
 
     @property
-    def shape(self) -> tuple[int, ...]:
-        """The result's shape."""
-        return tuple(self.extents[IndexVar(name)] for name in self.request.subscripts.result)
-
-    @property
     def parts(self) -> list[Part]:
         """The part of a result dimension that each index of its access stands for."""
         return self.splitting.result_parts(self.request.subscripts.result)

@@ -109,7 +109,7 @@ def promotion_of(request: Request, kinds: tuple[Kind, ...]) -> Promotion:
 def _promotion_of(request: Request, kinds: tuple[Kind, ...], default: torch.dtype) -> Promotion:
     """Cached part of :func:`promotion_of`; ``default`` is torch's default data type."""
     unread = unread_in(request, len(kinds))
-    typing = _Typing(kinds, unread, default)
+    typing = _Typing(kinds, unread)
     typed = None if request.value is None else typing.of(request.value)
     dtype = typed[0] if isinstance(typed, tuple) else result_type(kind for at, kind in enumerate(kinds) if at not in unread)
     if dtype in SUMMED_LONG and _is_summed_long(request, kinds, unread):
@@ -151,7 +151,6 @@ class _Typing:
     Attributes:
         kinds: the operands' kinds.
         unread: the operands whose values are not read.
-        default: torch's default data type.
         numbers: the literals of the request, and the values of constant subexpressions.
         converted: the subexpressions of uint8 or bool that are promoted.
         is_long: whether a boolean is the result of comparing a 0-dimensional integer, which needs int64.
@@ -159,7 +158,6 @@ class _Typing:
 
     kinds: tuple[Kind, ...]
     unread: frozenset[int]
-    default: torch.dtype
     numbers: list[complex] = field(default_factory=list)
     converted: list[Expr] = field(default_factory=list)
     is_long: bool = False
@@ -202,7 +200,7 @@ class _Typing:
             tensors = [kind for kind in tensors if kind not in weak]
         dtype = result_type(tensors, max(numbers, key=_rank, default=None))
         if not is_whole and not dtype.is_floating_point and not dtype.is_complex:
-            dtype = self.default
+            dtype = torch.get_default_dtype()
         for arg, kind in zip(args, types, strict=True):
             if isinstance(kind, tuple):
                 self.convert(arg, kind[0], dtype)

@@ -149,7 +149,7 @@ def _assemble_problem(accesses: Accesses, target: Target, format: Format | str |
     stmt = accesses.statement(computed_dtype(request, accesses.operands), may_keep=(wanted is None or not wanted.is_dense))
     facts = accesses.facts(stmt, target)
     stmt, why, requested = _choose_format(stmt, accesses, facts, format, wanted)
-    shape = accesses.shape
+    shape = tuple(accesses.extents[IndexVar(name)] for name in request.subscripts.result)
     stmt, strides = accesses.with_strides(stmt, shape)
     stored = {NAMES[at]: fmt for at, fmt in accesses.formats.items()}
     shares = stmt.lhs.tensor.shares
