@@ -266,18 +266,10 @@ def number_as(number: complex, dtype: torch.dtype) -> Tensor:
         raise UnsupportedError(f"the number {number} does not fit {dtype}: convert the tensors with .to(torch.float64)") from error
 
 
-def common_dtype(operands: Sequence[Operand]) -> str:
-    """The data type in which a product of operands is computed."""
-    return _named(result_type((getattr(torch, operand.dtype), len(operand.shape)) for operand in operands))
-
-
 def computed_dtype(request: Request, operands: Sequence[Operand]) -> str:
     """The data type in which a request is computed."""
-    return _named(promotion_of(request, tuple([(getattr(torch, operand.dtype), len(operand.shape)) for operand in operands])).computed)
-
-
-def _named(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")
+    kinds = tuple([(getattr(torch, operand.dtype), len(operand.shape)) for operand in operands])
+    return str(promotion_of(request, kinds).computed).removeprefix("torch.")
 
 
 @lru_cache(maxsize=1024)

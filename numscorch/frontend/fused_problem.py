@@ -29,7 +29,6 @@ from ..ir.levels import Compressed, Dense
 from ..ir.workspace_levels import Beside
 from ..schedule.facts import Facts, Target
 from .accesses import letters_of
-from .datatypes import common_dtype
 from .problem import Problem, extents_of, index_dtype_of
 from .requests import NAMES, Operand, Request, only_patterns, row_major
 
@@ -78,7 +77,7 @@ class FusedRequest(Request):
 
 def fused_problem(request: FusedRequest, operands: Sequence[Operand], target: Target) -> Problem:
     """The problem of a fused request, with one statement for each member."""
-    dtype = common_dtype([operands[at] for at in valued(request)])
+    dtype = operands[valued(request)[0]].dtype  # only operands of one data type are fused
     extents = extents_of(request, operands)
     tensors = {NAMES[at]: _tensor(NAMES[at], operand) for at, operand in enumerate(operands)}
     result, strides = _result(request, extents, operands, tensors, dtype)

@@ -7,7 +7,7 @@ kernels are cached on disk.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
@@ -309,11 +309,9 @@ def apart(tables: Tables) -> Iterator[Tables]:
 tables_apart = _context_tables.get  # the tables of the current context, or None; an alias, since a wrapper would cost another call
 
 
-@contextmanager
-def uncompiled() -> Iterator[None]:
+def uncompiled() -> AbstractContextManager[Tables]:
     """Run kernels as plain Python that checks every access within the context, and drop the plans made there."""
-    with apart(Tables(build_plain, {}, {})):
-        yield
+    return apart(Tables(build_plain, {}, {}))
 
 
 def compile_source(request: Request, operands: Sequence[Operand], format: Format | str | None) -> tuple[Problem, tuple[Step, ...], Source]:
