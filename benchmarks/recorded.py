@@ -21,8 +21,7 @@ from numscorch.codegen.kernel import Kernel, Run, build
 from numscorch.codegen.machine import Addresses
 from numscorch.codegen.source import Source
 from numscorch.explanation.explanation import Explanation
-from numscorch.frontend.operand import Operand
-from numscorch.frontend.requests import Request
+from numscorch.frontend.requests import Operand, Request
 from numscorch.runtime.plans import Tables, apart
 
 FOLDER = "NUMSCORCH_CACHE_DIR"

@@ -13,12 +13,10 @@ from torch import Tensor
 
 from .api import einsum
 from .errors import ExpressionError, FormatError, NumscorchError, OperandError, SizeError
-from .frontend.datatypes import COMPILED
-from .frontend.operand import Operand
+from .frontend.datatypes import COMPILED, target_of
 from .frontend.parser import parse_einsum
 from .frontend.problem import extents_of, wanted_format
-from .frontend.promotion import target_of
-from .frontend.requests import NAMES
+from .frontend.requests import NAMES, Operand
 from .ir.format import COO, Format, as_format, dense
 from .programs.call import EinsumCall
 from .programs.fitting import ABSENT, Fitting, Fittings, is_plain

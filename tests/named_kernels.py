@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from numscorch.frontend.operand import Operand, row_major
+from numscorch.frontend.requests import Operand, row_major
 from numscorch.ir.format import BCSR, COO, CSC, CSF, CSR, DIA, NMG, Format, dense
 
 

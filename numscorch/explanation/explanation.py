@@ -11,11 +11,8 @@ from typing import Any
 import torch
 
 from ..errors import FormatError, UnsupportedError
-from ..frontend.boolean_requests import logical
-from ..frontend.datatypes import COMPILED, WIDENED
-from ..frontend.operand import Operand, row_major
-from ..frontend.promotion import promotion_of
-from ..frontend.requests import Request
+from ..frontend.datatypes import COMPILED, WIDENED, promotion_of
+from ..frontend.requests import Operand, Request, logical, row_major
 from ..ir.format import COO, CSF, Format, dense, named_formats
 from ..ir.padded import Fixed
 from ..machine import kernel_cache

@@ -15,7 +15,7 @@ from os import PathLike
 from pathlib import Path
 
 from ..errors import FormatError
-from ..frontend.operand import Operand
+from ..frontend.requests import Operand
 from ..machine.atomic_files import replacing
 from ..machine.memory import size_in_words
 from ..tensors.sparse_tensor import SparseTensor

@@ -12,8 +12,7 @@ from ..errors import ExpressionError, SizeError, UnsupportedError
 from ..frontend.datatypes import COMPILED, WIDENED
 from ..frontend.fused_problem import valued
 from ..frontend.gradient_requests import CONSTANT
-from ..frontend.operand import Operand
-from ..frontend.requests import NAMES, Request, einsum_request, only_patterns, scheduled
+from ..frontend.requests import NAMES, Operand, Request, einsum_request, only_patterns, scheduled
 from ..frontend.statements import ProgramPart, parse_program
 from ..ir.format import Format, dense
 from ..ir.index import Access, IndexVar, TensorVar, mapped

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from ..errors import SizeError, UnsupportedError
-from ..frontend.operand import Operand
+from ..frontend.requests import Operand
 from ..ir.format import Format
 from ..ir.parts import name_of
 from ..tensors.packing import entry_count, has_gaps

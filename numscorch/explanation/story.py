@@ -6,12 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..codegen.source import Source
-from ..frontend.operand import Operand
 from ..frontend.problem import Problem
-from ..frontend.requests import NAMES, Request
+from ..frontend.requests import NAMES, Operand, Request
 from ..ir.format import dense
 from ..ir.index import PATTERN, accesses_in
-from ..runtime.long_rows import operand_to_cut
+from ..runtime.pieces import operand_to_cut
 from ..schedule import Step
 from .roofline import TimedRun
 from .sketches import Sketch

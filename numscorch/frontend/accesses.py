@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import count
 
 from ..ir.derived_formats import flattened
 from ..ir.format import Format, dense
@@ -14,7 +15,6 @@ from ..ir.index import (
     RELATION,
     Access,
     Assignment,
-    Binary,
     Expr,
     IndexVar,
     TensorVar,
@@ -27,31 +27,25 @@ from ..ir.index import (
 from ..ir.levels import Dense
 from ..ir.parts import Part
 from ..schedule.facts import Facts, Target
-from .operand import Operand, row_major
 from .relayout import strides_with_last, with_last
-from .requests import NAMES, Request
+from .requests import NAMES, OPERANDS, Operand, Request, row_major
 from .splitting import Splitting
 
 
 @dataclass(frozen=True, slots=True)
 class Accesses:
-    """A request with its operands, the formats in which they are read, the split of its indices, and all extents.
+    """A request with its operands, the formats in which sparse ones are read, the split of its indices, and all extents.
 
     Methods add the extents of fresh variables to ``extents``.
     """
 
     request: Request
     operands: Sequence[Operand]
-    formats: Sequence[Format | None]
+    formats: Mapping[int, Format]
     splitting: Splitting
     extents: dict[IndexVar, int]
     last: int | None = None  # contiguous dimension of the result; None stands for the last one
     padded: str | None = None  # index whose last block is allocated whole in the result
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The result's shape."""
-        return tuple(self.extents[IndexVar(name)] for name in self.request.subscripts.result)
 
     @property
     def parts(self) -> list[Part]:
@@ -62,48 +56,41 @@ class Accesses:
         """The facts that scheduling passes read: extents, counts, spreads and peaks."""
         used = {var: self.extents[var] for var in variables_in(stmt.rhs)}
         facts = Facts.of(used, self.counts(stmt.rhs), target.lanes(stmt.lhs.tensor.dtype), target)
-        as_stored = [(NAMES[at], operand) for at, operand in enumerate(self.operands) if self.formats[at] == operand.format]
-        spreads = tuple((name, operand.spreads) for name, operand in as_stored if max(operand.spreads, default=1) > 1)
-        return replace(facts, spreads=spreads, peaks=tuple(self._peaks(stmt.rhs)))
+        as_stored = {at: self.operands[at] for at, fmt in self.formats.items() if fmt == self.operands[at].format}
+        spreads = tuple((NAMES[at], operand.spreads) for at, operand in as_stored.items() if max(operand.spreads, default=1) > 1)
+        read = [(access, as_stored[at].peaks) for at, access in dict.fromkeys(self._read_sparse(stmt.rhs)) if at in as_stored]
+        named = [(a.tensor.name, tuple((a.level_var(level), peak) for level, peak in enumerate(peaks))) for a, peaks in read if any(peaks)]
+        return replace(facts, spreads=spreads, peaks=tuple(named))
 
-    def _peaks(self, value: Expr) -> Iterator[tuple[str, tuple[tuple[IndexVar, int], ...]]]:
-        """For each operand that has peaks: its name, and how many values share the most frequent coordinate of each variable."""
-        for at, access in dict.fromkeys(self._read_sparse(value)):
-            operand = self.operands[at]
-            if self.formats[at] == operand.format and any(operand.peaks):
-                yield access.tensor.name, tuple((access.level_var(level), peak) for level, peak in enumerate(operand.peaks))
-
-    def _read_sparse(self, value: Expr) -> Iterator[tuple[int, Access]]:
-        """The accesses to sparse operands, each with the operand's position."""
-        for access in accesses_in(value):
-            name = access.tensor.name
-            if len(name) == 1 and name in NAMES and not access.tensor.is_dense:  # patterns have longer names, such as WX
-                yield NAMES.index(name), access
+    def _read_sparse(self, value: Expr) -> list[tuple[int, Access]]:
+        """The accesses to sparse operands, each with the operand's position; patterns have longer names, such as WX."""
+        sparse = [access for access in accesses_in(value) if access.tensor.name in OPERANDS and not access.tensor.is_dense]
+        return [(NAMES.index(access.tensor.name), access) for access in sparse]
 
     def statement(self, dtype: str, may_keep: bool) -> Assignment:
         """The request as an assignment with a dense result; the result's format is chosen later."""
         subscripts = self.request.subscripts
         factors = [self.factor(at) for at in range(len(self.operands))]
-        value = self._inside(self._value(factors, dtype))
-        indices, _ = self.splitting.spread(subscripts.result, (0,) * len(subscripts.result))
+        value = product([self._value(factors, dtype), *self.splitting.edges(self.extents, self.padded)])
+        indices = self.splitting.access(subscripts.result)
         inner = {var for name in self.splitting.parts for var in self.splitting.variables(name)[1:]}
         indices = tuple(sorted(indices, key=lambda var: var in inner))
         keeper = self._keeper(value) if may_keep else None
-        if keeper is not None and not (self.formats[keeper] or dense(0)).is_plain:
+        if keeper is not None and not self.formats[keeper].is_plain:
             indices = next(f for f in factors[keeper] if isinstance(f, Access)).indices
         return Assignment(Access(TensorVar(NAMES[len(self.operands)], dense(len(indices)), dtype), indices), value, self.request.op)
 
     def with_strides(self, stmt: Assignment, shape: Sequence[int]) -> tuple[Assignment, dict[str, tuple[int, ...]]]:
         """The statement with the stride letters of its dense result, and the strides of all dense tensors by name."""
         terms = enumerate(zip(self.request.subscripts.operands, self.operands, strict=True))
-        strides = {NAMES[at]: self._strides(names, op, self.formats[at]) for at, (names, op) in terms}
+        strides = {NAMES[at]: self._strides(names, op, self.formats.get(at)) for at, (names, op) in terms}
         result = stmt.lhs.tensor
         if not result.is_dense:
             return stmt, strides
         names = self.request.subscripts.result
-        variables, _ = self.splitting.spread(names, shape)
         last = len(shape) - 1 if self.request.form.spaced else self.last
-        by_variable = dict(zip(variables, zip(*self.strided(names, shape, strides_with_last(shape, last)), strict=True), strict=True))
+        strided = zip(*self.strided(names, shape, strides_with_last(shape, last)), strict=True)
+        by_variable = dict(zip(self.splitting.access(names), strided, strict=True))
         size_and_stride = [by_variable[var] for var in stmt.lhs.indices]
         strides[result.name] = tuple(stride for _, stride in size_and_stride)
         letters = letters_of([size for size, _ in size_and_stride], strides[result.name])
@@ -127,12 +114,6 @@ class Accesses:
             return product(factor if access.tensor.has_values else [_as_pattern_access(factor[0]), *factor[1:]])
 
         return with_dtype(mapped(request.value, read), dtype)
-
-    def _inside(self, value: Expr) -> Expr:
-        """Restrict the value to the dimensions: blocks that extend past an edge also have positions outside."""
-        for edge in self.splitting.edges(self.extents, self.padded):
-            value = Binary("*", value, edge)
-        return value
 
     def may_be_padded(self) -> str | None:
         """The slowest-varying index of a dense product if the result may be padded along it, else None.
@@ -160,19 +141,19 @@ class Accesses:
         patterns = {access.tensor.name for access in accesses_in(value) if not access.tensor.has_values}
         stored = [at for at in candidates if NAMES[at] in patterns]
         candidates = [mask] if mask is not None else stored or candidates
-        candidates = [at for at in candidates if not (self.formats[at] or dense(0)).is_full]
+        candidates = [at for at in candidates if not self.formats[at].is_full]
         if len(candidates) != 1 or not is_zero(simplified(value, {NAMES[candidates[0]]})):
             return None
         return candidates[0]
 
     def factor(self, at: int) -> list[Expr]:
         """The access of an operand, and identity factors; a sparse operand gets fresh variables where it broadcasts or repeats an index."""
-        operand, names, fmt = self.operands[at], self.request.subscripts.operands[at], self.formats[at]
+        operand, names, fmt = self.operands[at], self.request.subscripts.operands[at], self.formats.get(at)
         if (owner := self._owner(at)) is not None:
             beside = TensorVar(NAMES[at], dense(len(names)), operand.dtype, operand.index_dtype, shares=NAMES[owner])
             return [Access(beside, tuple(map(IndexVar, names)))]
         if fmt is None:
-            variables, _ = self.splitting.spread(names, operand.strides)
+            variables = self.splitting.access(names)
             letters = letters_of(*self.strided(names, operand.shape, operand.strides))
             return [Access(TensorVar(NAMES[at], dense(len(variables)), operand.dtype, strides=letters), variables)]
         flat, sizes = flattened(fmt), fmt.sizes(operand.shape)
@@ -198,7 +179,7 @@ class Accesses:
         names, fmt = request.subscripts.operands[at], self.formats[at]
         has_full_sizes = all(self.extents[IndexVar(name)] == size for name, size in zip(names, self.operands[at].shape, strict=True))
         has_same_access = names == request.subscripts.operands[owner] and fmt == self.formats[owner] and len(set(names)) == len(names)
-        if not (has_full_sizes and has_same_access) or fmt is None or not fmt.is_plain or fmt.is_full:
+        if not (has_full_sizes and has_same_access) or not fmt.is_plain or fmt.is_full:
             return None
         tensors = [] if request.value is None else [a.tensor for a in accesses_in(request.value) if a.tensor.name == NAMES[at]]
         annihilates = request.value is None or is_zero(simplified(request.value, {NAMES[owner]}))
@@ -210,7 +191,7 @@ class Accesses:
         for name, size in zip(names, shape, strict=True):
             parts = self.splitting.variables(name)
             sizes += [1] * len(parts) if size == 1 else [self.extents[var] for var in parts] if len(parts) > 1 else [size]
-        return tuple(sizes), self.splitting.spread(tuple(names), strides)[1]
+        return tuple(sizes), self.splitting.strides(names, strides)
 
     def _sparse(self, tensor: TensorVar, names: Sequence[str], operand: Operand) -> list[Expr]:
         """Rewrite A[i,i] to A[i,i_1] times an identity, and sum over a broadcast dimension (size 1) with a fresh index."""
@@ -228,21 +209,18 @@ class Accesses:
         return [Access(tensor, tuple(indices)), *identities]
 
     def _fresh(self, var: IndexVar, extent: int) -> IndexVar:
-        number = 1
-        while IndexVar(f"{var}_{number}") in self.extents:
-            number += 1
-        fresh = IndexVar(f"{var}_{number}")
+        fresh = next(name for name in (IndexVar(f"{var}_{number}") for number in count(1)) if name not in self.extents)
         self.extents[fresh] = extent
         return fresh
 
     def counts(self, value: Expr) -> dict[str, tuple[Format, tuple[int, ...]]]:
         """Format and positions per level of each sparse operand; estimated for operands that are read in another format."""
-        counts_by_name = {}
+        counts = {}
         for at, access in self._read_sparse(value):
-            operand, fmt = self.operands[at], access.tensor.format
-            counts = operand.counts if self.formats[at] == operand.format else self._estimated(access, operand.counts[-1])
-            counts_by_name[access.tensor.name] = (fmt, counts)
-        return counts_by_name
+            stored = self.operands[at].counts
+            as_stored = self.formats[at] == self.operands[at].format
+            counts[NAMES[at]] = access.tensor.format, stored if as_stored else self._estimated(access, stored[-1])
+        return counts
 
     def _estimated(self, access: Access, stored: int) -> tuple[int, ...]:
         counts, capacity = [], 1

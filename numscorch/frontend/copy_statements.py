@@ -19,10 +19,9 @@ from ..ir.levels import Dense
 from ..ir.parts import Part
 from ..schedule.facts import AUTOMATIC, Facts, Options, Target
 from ..schedule.loop_order import candidates
-from .operand import Operand
 from .parser import Subscripts
 from .problem import Problem
-from .requests import NAMES, Form, Request
+from .requests import NAMES, Form, Operand, Request
 
 SOURCE, RESULT = NAMES[0], NAMES[1]
 
@@ -43,7 +42,8 @@ def copy_problem(source: Operand, target: Format, machine: Target) -> Problem:
     read = Access(TensorVar(SOURCE, flattened(source.format), source.dtype, source.index_dtype), _indices(source.format))
     written = TensorVar(RESULT, flattened(target), source.dtype, "int64" if wide else "int32")
     value = product([read, *_renamings(source.format, target, source.shape)])
-    extents = _extents(source.format, source.shape) | _extents(target, source.shape)
+    parts = [*map(Part, range(len(source.shape))), *source.format.parts, *target.parts]
+    extents = {variable(part): part.extent(source.shape) for part in parts}
     facts = Facts.of(
         {var: extents[var] for var in variables_in(value)},
         {SOURCE: (read.tensor.format, source.counts)},
@@ -54,12 +54,6 @@ def copy_problem(source: Operand, target: Format, machine: Target) -> Problem:
         facts = replace(facts, peaks=((SOURCE, tuple(zip(map(variable, source.format.parts), source.peaks, strict=True))),))
     stmt = Assignment(Access(written, _indices(target)), value)
     return Problem(stmt, extents, facts, "a copy", source.shape, target, {SOURCE: source.format}, {SOURCE: ()})
-
-
-def _extents(format: Format, shape: Sequence[int]) -> dict[IndexVar, int]:
-    """The extents of the dimensions and of their stored parts."""
-    parts = [*map(Part, range(len(shape))), *format.parts]
-    return {variable(part): part.extent(shape) for part in parts}
 
 
 def can_be_copied(source: Format, target: Format) -> bool:
@@ -117,11 +111,8 @@ def _renamings(source: Format, target: Format, shape: Sequence[int]) -> list[Acc
         if blocked := sorted(split, key=lambda part: -part.divisor):
             quotients = [Quotient(part.divisor, part.modulus) for part in blocked]
             accesses.append(_renaming(f"Q{dimension}", [whole, *blocked], [Dense(), *quotients]))
-    return accesses + [_diagonal(part, part.minus) for part in new_parts if part.minus is not None]
-
-
-def _diagonal(part: Part, row: int) -> Access:
-    return _renaming(f"D{part.dimension}", [Part(row), Part(part.dimension), part], [Dense(), Dense(), Difference()])
+    diagonals = [(part, [Part(part.minus), Part(part.dimension), part]) for part in new_parts if part.minus is not None]
+    return accesses + [_renaming(f"D{part.dimension}", parts, [Dense(), Dense(), Difference()]) for part, parts in diagonals]
 
 
 def _renaming(name: str, parts: Sequence[Part], levels: Sequence[Level]) -> Access:

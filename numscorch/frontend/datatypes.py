@@ -1,8 +1,24 @@
-"""Data types of values: those in which kernels compute, and those that are widened first."""
+"""Data types of values: those in which kernels compute, those that are widened first, and promotion by torch's rules.
+
+Kernels compute uint8 and bool values in wider integers, and reduce only the final result modulo 256. Requests whose intermediate
+values may overflow are rejected, and so are operators that a data type does not support.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache, reduce
+from typing import Any
+
 import torch
+from torch import Tensor
+
+from ..errors import UnsupportedError
+from ..ir.functions import FUNCTIONS, INFIX, REDUCTIONS, TESTS
+from ..ir.index import Access, Apply, Binary, Expr, Literal, factors_of, operators_in, variables_in, walk
+from .requests import NAMES, OPERANDS, Operand, Request, only_patterns
 
 COMPILED = {
     torch.float32: "float32",
@@ -17,6 +33,10 @@ COMPILED = {
 WIDENED = {torch.float16: torch.float32, torch.bfloat16: torch.float32, torch.bool: torch.int8, torch.uint8: torch.int16}
 SUMMED_LONG = (torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32)  # dtypes that torch.sum accumulates in int64
 STORED = (*COMPILED, *WIDENED)
+Kind = tuple[torch.dtype, int]  # a tensor's data type and number of dimensions
+NUMBERS = {"int": 1, "float": 0.5, "complex": 1j}  # an example of each Python number type, in promotion order
+EXACT = frozenset({torch.float32, torch.float64, torch.complex64, torch.complex128})  # dtypes that only complex numbers promote
+SMALL = range(-128, 128)  # numbers with which booleans are compared in int8
 
 
 def summed_in(dtype: torch.dtype) -> torch.dtype:
@@ -31,3 +51,316 @@ def summed_in(dtype: torch.dtype) -> torch.dtype:
 def listed() -> str:
     """The supported data types, as text for errors."""
     return ", ".join(str(dtype).removeprefix("torch.") for dtype in STORED)
+
+
+@dataclass(frozen=True, slots=True)
+class Promotion:
+    """The data type of a request's result, and the data type of its computation, to which operands are converted.
+
+    They differ if booleans are compared with numbers that do not fit int8.
+    """
+
+    result: torch.dtype
+    computed: torch.dtype
+
+
+def target_of(request: Request, operands: Sequence[Any]) -> Promotion | None:
+    """The data types of a request that needs conversions; None if a kernel takes all operands unchanged.
+
+    Raises:
+        UnsupportedError: an integer literal does not fit the integer dtype of the computation, or a uint8 value that may have
+            overflowed is converted.
+
+    >>> from .requests import einsum_request
+    >>> product = einsum_request("ij,j->i", (2, 1))
+    >>> target_of(product, [torch.ones(2, 3), torch.ones(3)])
+    >>> target_of(product, [torch.ones(2, 3), torch.ones(3, dtype=torch.int64)])
+    Promotion(result=torch.float32, computed=torch.float32)
+    """
+    dtypes = {operand.dtype for operand in operands}
+    if len(dtypes) == 1 and dtypes <= EXACT and not has_complex_number(request):
+        return None
+    target = promotion_of(request, tuple([(operand.dtype, operand.ndim) for operand in operands]))
+    unread = unread_in(request, len(operands))
+    read = {operand.dtype for at, operand in enumerate(operands) if at not in unread}
+    return None if read == {target.computed} == {target.result} and WIDENED.keys().isdisjoint(dtypes) else target
+
+
+def unread_in(request: Request, count: int) -> frozenset[int]:
+    """The operands whose values are not read, which promotion ignores; empty if no operand's values are read."""
+    unread = only_patterns(request)
+    return unread if len(unread) < count else frozenset()
+
+
+def promotion_of(request: Request, kinds: tuple[Kind, ...]) -> Promotion:
+    """The data types of a request for operands of these kinds.
+
+    Raises:
+        UnsupportedError: as for :func:`target_of`.
+
+    >>> from .requests import einsum_request
+    >>> [promotion_of(einsum_request(text, (2,)), ((torch.int8, 2),)).result for text in ("ij->i", "ij->ji")]
+    [torch.int64, torch.int8]
+    """
+    return _promotion_of(request, kinds, torch.get_default_dtype())
+
+
+@lru_cache(maxsize=4096)
+def _promotion_of(request: Request, kinds: tuple[Kind, ...], default: torch.dtype) -> Promotion:
+    """Cached part of :func:`promotion_of`; ``default`` is torch's default data type."""
+    unread = unread_in(request, len(kinds))
+    typing = _Typing(kinds, unread)
+    typed = None if request.value is None else typing.of(request.value)
+    dtype = typed[0] if isinstance(typed, tuple) else result_type(kind for at, kind in enumerate(kinds) if at not in unread)
+    if dtype in SUMMED_LONG and _is_summed_long(request, kinds, unread):
+        for factor in [] if request.value is None else factors_of(request.value):
+            typing.convert(factor, dtype, torch.int64)
+        dtype = torch.int64
+    large = dtype is torch.bool and any(isinstance(n, complex) or n not in SMALL for n in typing.numbers)
+    computed = torch.int64 if large or (dtype is torch.bool and typing.is_long) else dtype
+    if computed is not torch.bool and not computed.is_floating_point and not computed.is_complex:
+        for number in typing.numbers:
+            if isinstance(number, int):
+                number_as(number, computed)  # raises if it does not fit
+    truths = frozenset(NAMES[at] for at, (dtype_, _) in enumerate(kinds) if dtype_ is torch.bool)
+    check_wrapping(request, truths, typing.converted, is_uint8=dtype is torch.uint8)
+    return Promotion(dtype, computed)
+
+
+def _is_summed_long(request: Request, kinds: Sequence[Kind], unread: frozenset[int]) -> bool:
+    """Whether torch accumulates booleans or narrow integers in int64: some summed index belongs to a single factor."""
+    if request.op not in ("=", "+="):
+        return False
+    subscripts = request.subscripts
+    if request.value is None:
+        terms = [frozenset(term) for at, term in enumerate(subscripts.operands) if at not in unread]
+    else:
+        terms = [frozenset(map(str, variables_in(factor))) for factor in factors_of(request.value) if not _is_unread(factor, unread)]
+    uses = Counter(name for term in terms for name in term if name not in subscripts.result)
+    return min(uses.values(), default=0) == 1
+
+
+def _is_unread(factor: Expr, unread: frozenset[int]) -> bool:
+    return isinstance(factor, Access) and (not factor.tensor.has_values or NAMES.index(factor.tensor.name) in unread)
+
+
+@dataclass(slots=True)
+class _Typing:
+    """Infers the data type of an expression bottom-up, and collects what must be checked afterwards.
+
+    Attributes:
+        kinds: the operands' kinds.
+        unread: the operands whose values are not read.
+        numbers: the literals of the request, and the values of constant subexpressions.
+        converted: the subexpressions of uint8 or bool that are promoted.
+        is_long: whether a boolean is the result of comparing a 0-dimensional integer, which needs int64.
+    """
+
+    kinds: tuple[Kind, ...]
+    unread: frozenset[int]
+    numbers: list[complex] = field(default_factory=list)
+    converted: list[Expr] = field(default_factory=list)
+    is_long: bool = False
+
+    def of(self, expr: Expr) -> Kind | complex | None:
+        """The kind of a tensor expression, the value of a constant one, or None for a pattern, which promotes nothing."""
+        match expr:
+            case Literal(value):
+                return self._noted(value, is_whole=not expr.is_float)
+            case Access(tensor) if tensor.name not in OPERANDS:
+                return None  # an intermediate of a fused kernel, whose operands have one float dtype
+            case Access(tensor):
+                at = NAMES.index(tensor.name)
+                return None if at in self.unread or (not tensor.has_values and len(self.unread) > 0) else self.kinds[at]
+            case Binary(op, left, right):
+                return self._applied((left, right), INFIX[op], op in TESTS, is_whole=op != "/")
+            case Apply(function, args):
+                rule = FUNCTIONS[function]
+                return self._applied(args, rule.value, False, is_whole=rule.whole is not None)
+
+    def _noted(self, value: complex, is_whole: bool) -> complex:
+        number = int(value.real) if is_whole and not isinstance(value, complex) and float(value).is_integer() else value
+        self.numbers.append(number)
+        return number
+
+    def _applied(self, args: Sequence[Expr], evaluate: Any, is_test: bool, is_whole: bool) -> Kind | complex | None:
+        """The kind of a function or operator applied to arguments; ``is_whole``: it maps integers to integers."""
+        types = [self.of(arg) for arg in args]
+        tensors = [kind for kind in types if isinstance(kind, tuple)]
+        numbers = [kind for kind in types if kind is not None and not isinstance(kind, tuple)]
+        if not tensors:
+            folds = len(numbers) == len(args) and not any(isinstance(kind, complex) for kind in numbers)
+            whole = is_whole and all(isinstance(kind, int) for kind in numbers)
+            return self._noted(evaluate(*numbers), whole) if folds else max(numbers, key=_rank, default=None)
+        order = max(order for _, order in tensors)
+        if is_test:
+            numbers = [kind for kind in numbers if not isinstance(kind, int)]
+            weak = [(dtype, kind) for dtype, kind in tensors if not kind and order and not dtype.is_floating_point and not dtype.is_complex]
+            self.is_long |= any(dtype is not torch.bool for dtype, _ in weak)
+            tensors = [kind for kind in tensors if kind not in weak]
+        dtype = result_type(tensors, max(numbers, key=_rank, default=None))
+        if not is_whole and not dtype.is_floating_point and not dtype.is_complex:
+            dtype = torch.get_default_dtype()
+        for arg, kind in zip(args, types, strict=True):
+            if isinstance(kind, tuple):
+                self.convert(arg, kind[0], dtype)
+        return dtype, order
+
+    def convert(self, expr: Expr, dtype: torch.dtype, target: torch.dtype) -> None:
+        """Record the conversion of a uint8 or bool subexpression to another data type."""
+        if dtype in (torch.uint8, torch.bool) and dtype is not target:
+            self.converted.append(expr)
+
+
+def _rank(number: complex) -> int:
+    """The promotion order of a number's type: int, float, complex."""
+    return list(NUMBERS).index(type(number).__name__)
+
+
+def result_type(kinds: Iterable[tuple[torch.dtype, int]], number: complex | None = None) -> torch.dtype:
+    """torch's result type for tensors and an optional number; complex64 instead of complex32.
+
+    >>> result_type([(torch.int64, 1), (torch.float32, 2), (torch.float64, 0)])
+    torch.float32
+    >>> result_type([(torch.int64, 1)], 0.5), result_type([(torch.bool, 1)], 2), result_type([(torch.int8, 1)], 2)
+    (torch.float32, torch.int64, torch.int8)
+    """
+    return _result_type(frozenset((dtype, order > 0) for dtype, order in kinds), type(number).__name__, torch.get_default_dtype())
+
+
+@lru_cache(maxsize=1024)
+def _result_type(kinds: frozenset[tuple[torch.dtype, bool]], number: str, default: torch.dtype) -> torch.dtype:
+    """Cached part of :func:`result_type`; ``default`` is torch's default data type, which ``torch.result_type`` reads."""
+    tensors = [dtype for dtype, has_dimensions in kinds if has_dimensions]
+    scalars = [dtype for dtype, has_dimensions in kinds if not has_dimensions]
+    try:
+        wide = [(size, reduce(torch.promote_types, dtypes)) for size, dtypes in (((1,), tensors), ((), scalars)) if dtypes]
+        empty = [torch.empty(size, dtype=dtype) for size, dtype in wide]
+        dtype = torch.result_type(empty[0], empty[-1])
+    except RuntimeError as error:
+        listed = ", ".join(sorted(str(dtype) for dtype, _ in kinds))
+        raise UnsupportedError(f"{listed} have no common data type: convert the operands with .to(torch.float32)") from error
+    if number in NUMBERS:
+        dtype = torch.result_type(torch.empty([1] * bool(tensors), dtype=dtype), NUMBERS[number])
+    return torch.complex64 if dtype is torch.complex32 else dtype
+
+
+@lru_cache(maxsize=4096)
+def has_complex_number(request: Request) -> bool:
+    """Whether a request has a complex literal, which promotes floats."""
+    return any(isinstance(inner, Literal) and isinstance(inner.value, complex) for value in request.read for inner in walk(value))
+
+
+def number_as(number: complex, dtype: torch.dtype) -> Tensor:
+    """Convert a number to a 0-dimensional tensor.
+
+    Raises:
+        UnsupportedError: the number does not fit the data type.
+
+    >>> number_as(2, torch.float32)
+    tensor(2.)
+    """
+    try:
+        return torch.tensor(number, dtype=dtype)
+    except (RuntimeError, ValueError, OverflowError) as error:
+        raise UnsupportedError(f"the number {number} does not fit {dtype}: convert the tensors with .to(torch.float64)") from error
+
+
+def computed_dtype(request: Request, operands: Sequence[Operand]) -> str:
+    """The data type in which a request is computed."""
+    kinds = tuple([(getattr(torch, operand.dtype), len(operand.shape)) for operand in operands])
+    return str(promotion_of(request, kinds).computed).removeprefix("torch.")
+
+
+@lru_cache(maxsize=1024)
+def check_powers(request: Request, dtype: str) -> None:
+    """Reject negative powers of integers, as torch does.
+
+    Raises:
+        UnsupportedError: an exponent is a negative number, and the data type is one of integers.
+    """
+    powers = (inner for value in request.read for inner in walk(value) if isinstance(inner, Apply) and inner.function == "pow")
+    exponents = [power.args[1].value for power in powers if isinstance(power.args[1], Literal)]
+    if "int" in dtype and any(not isinstance(exponent, complex) and exponent < 0 for exponent in exponents):
+        raise UnsupportedError(f"a negative power of {dtype} values: convert the operands with .to(torch.float64)\n  {request}")
+
+
+def check_operators(request: Request, dtype: str) -> None:
+    """Reject operators that a data type does not support: integers have no infinity, complex numbers no order.
+
+    Raises:
+        UnsupportedError: a reduction needs infinity as its start, a comparison or function needs real numbers, or an integer's
+            exponent is negative.
+    """
+    if dtype.startswith("int") and request.op in REDUCTIONS and REDUCTIONS[request.op].times != "*":
+        raise UnsupportedError(
+            f"{request.op} of {dtype} values: an empty reduction needs infinity, which {dtype} lacks; "
+            f"convert the operands with .to(torch.float64)\n  {request}"
+        )
+    check_powers(request, dtype)
+    if dtype.startswith("complex"):
+        operators = set() if request.value is None else operators_in(request.value)
+        refused = ({"<", "<=", ">", ">=", *FUNCTIONS} - {"where"}) & operators | {request.op} - {"=", "+=", "*="}
+        if refused:
+            suggestion = "convert the operands with .to(torch.float32), or use .values.real and .values.imag"
+            raise UnsupportedError(f"{', '.join(sorted(refused))} of {dtype} values: {suggestion}\n  {request}")
+
+
+def check_wrapping(request: Request, truths: frozenset[str], converted: Sequence[Expr] = (), is_uint8: bool = False) -> None:
+    """Reject a request whose result would differ between uint8 arithmetic and wider integers.
+
+    Sums, differences and products agree modulo 256. Other functions, comparisons and reductions agree only if their
+    arguments do not overflow.
+
+    Args:
+        request: the request to check.
+        truths: names of the bool operands.
+        converted: subexpressions of uint8 or bool that are converted to another dtype, and must not overflow.
+        is_uint8: whether the result has dtype uint8.
+
+    Raises:
+        UnsupportedError: an argument may have overflowed.
+    """
+    is_exact = request.op in REDUCTIONS and request.op not in ("+=", "*=")
+    holds = all(_in_range(value, truths) if is_exact else _is_modular(value, truths) for value in request.read if is_uint8)
+    if holds and all(_in_range(value, truths) for value in converted):
+        return
+    raise UnsupportedError(
+        "functions, comparisons, conversions or reductions of computed uint8 or bool values, which may have overflowed: "
+        f"convert the operands with .to(torch.int16)\n  {request}"
+    )
+
+
+def _is_modular(expr: Expr, truths: frozenset[str]) -> bool:
+    """Whether the value modulo 256 depends only on the operands modulo 256."""
+    match expr:
+        case Binary("+" | "-" | "*", left, right):
+            return _is_modular(left, truths) and _is_modular(right, truths)
+        case Apply("square", (arg,)):
+            return _is_modular(arg, truths)
+        case Literal():
+            return True
+        case _:
+            return _in_range(expr, truths)
+
+
+def _in_range(expr: Expr, truths: frozenset[str]) -> bool:
+    """Whether the value cannot overflow: operands, numbers, functions and comparisons of these, and products with a boolean."""
+    match expr:
+        case Access():
+            return True
+        case Literal(value):
+            return not isinstance(value, complex) and value >= 0
+        case Binary("*", left, right):
+            return (_is_truth(left, truths) or _is_truth(right, truths)) and _in_range(left, truths) and _in_range(right, truths)
+        case Binary(op, left, right):
+            return op in TESTS and _in_range(left, truths) and _in_range(right, truths)
+        case Apply(function, args):
+            return function != "square" and all(_in_range(arg, truths) for arg in args)
+
+
+def _is_truth(expr: Expr, truths: frozenset[str]) -> bool:
+    """Whether the value is always 0 or 1."""
+    if isinstance(expr, Access):
+        return not expr.tensor.has_values or expr.tensor.name in truths
+    return isinstance(expr, Binary) and expr.op in TESTS

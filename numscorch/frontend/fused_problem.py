@@ -29,10 +29,8 @@ from ..ir.levels import Compressed, Dense
 from ..ir.workspace_levels import Beside
 from ..schedule.facts import Facts, Target
 from .accesses import letters_of
-from .dtype_rules import common_dtype
-from .operand import Operand, row_major
 from .problem import Problem, extents_of, index_dtype_of
-from .requests import NAMES, Request, only_patterns
+from .requests import NAMES, Operand, Request, only_patterns, row_major
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -79,7 +77,7 @@ class FusedRequest(Request):
 
 def fused_problem(request: FusedRequest, operands: Sequence[Operand], target: Target) -> Problem:
     """The problem of a fused request, with one statement for each member."""
-    dtype = common_dtype([operands[at] for at in valued(request)])
+    dtype = operands[valued(request)[0]].dtype  # only operands of one data type are fused
     extents = extents_of(request, operands)
     tensors = {NAMES[at]: _tensor(NAMES[at], operand) for at, operand in enumerate(operands)}
     result, strides = _result(request, extents, operands, tensors, dtype)
@@ -102,9 +100,9 @@ def fused_problem(request: FusedRequest, operands: Sequence[Operand], target: Ta
     strides |= {NAMES[at]: op.strides for at, op in enumerate(operands) if op.format.is_dense}
     shape = tuple(extents[var] for var in result.indices)
     kept = tuple(range(len(shape))) if request.keeps else ()
-    fmt = result.tensor.format
     why = f"the pattern of {result.tensor.shares}" if request.keeps else "each entry is written once"
-    return Problem(stmt, extents, facts, why, shape, fmt, stored, strides, kept, members=tuple(statements), outer=request.outer)
+    members = tuple(statements)
+    return Problem(stmt, extents, facts, why, shape, result.tensor.format, stored, strides, kept, members=members, outer=request.outer)
 
 
 def valued(request: FusedRequest) -> list[int]:
@@ -128,15 +126,10 @@ def _result(
         owner = tensors[request.owner.tensor.name]
         return Access(TensorVar(name, owner.format, dtype, owner.index_dtype, shares=owner.name), indices), {}
     if request.form.prunes:
-        tensor = TensorVar(name, by_rows(len(indices)), dtype, index_dtype_of(operands, extents), prunes=True, largest=request.form.largest)
-        return Access(tensor, indices), {}
+        by_rows, index_dtype = Format([*[Dense()] * (len(indices) - 1), Compressed()]), index_dtype_of(operands, extents)
+        return Access(TensorVar(name, by_rows, dtype, index_dtype, prunes=True, largest=request.form.largest), indices), {}
     access, strides = _row_major_output(name, indices, extents, dtype)
     return access, {name: strides}
-
-
-def by_rows(order: int) -> Format:
-    """A format of dense levels above one compressed level."""
-    return Format([*[Dense()] * (order - 1), Compressed()])
 
 
 def _row_major_output(
@@ -151,13 +144,11 @@ def _row_major_output(
 
 def _row(member: Member, outer: tuple[IndexVar, ...], dtype: str) -> TensorVar:
     """The workspace of a member's result: a scalar, a dense row, or one value for each entry in its owner's row."""
-    name = member.name
-    inner = [var for var in member.indices if var not in outer]
-    if not inner:
-        return TensorVar(name, dense(0), dtype)
+    if set(member.indices) <= set(outer):
+        return TensorVar(member.name, dense(0), dtype)
     if member.owner is None or not member.is_beside:
-        return TensorVar(name, dense(1), dtype, strides="1")
-    return TensorVar(name, Format((Beside(),)), dtype, shares=member.owner.tensor.name)
+        return TensorVar(member.name, dense(1), dtype, strides="1")
+    return TensorVar(member.name, Format((Beside(),)), dtype, shares=member.owner.tensor.name)
 
 
 def _compound(op: str, value: Expr, indices: Sequence[IndexVar]) -> str:
@@ -191,7 +182,6 @@ def _at_owner(
 
 
 def _without_ones(expr: Expr) -> Expr:
-    """Remove factors of 1 from an expression."""
     match expr:
         case Binary("*", left, right):
             return times(_without_ones(left), _without_ones(right))

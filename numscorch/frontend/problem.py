@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from ..errors import FormatError, ScheduleError, SizeError, UnsupportedError
-from ..ir.derived_formats import can_be_assembled, without_parts
+from ..ir.derived_formats import can_be_assembled
 from ..ir.format import CSF, Format, as_format, dense
 from ..ir.functions import REDUCTIONS, is_zero, simplified, start_of
 from ..ir.index import Access, Assignment, IndexVar, TensorVar, accesses_in, is_product, variables_in
@@ -20,12 +20,10 @@ from ..schedule.facts import Facts, Options, Target
 from ..schedule.format_inference import infer_format, with_format
 from ..schedule.loop_order import cheapest, is_contiguous, unit_stride
 from .accesses import Accesses
-from .dtype_rules import check_operators, computed_dtype
-from .operand import Operand
+from .datatypes import check_operators, computed_dtype, unread_in
 from .parser import Subscripts
-from .promotion import unread_in
 from .relayout import Relayout, Slabs, layouts, strides_with_last
-from .requests import MOST_OPERANDS, NAMES, Request
+from .requests import MOST_OPERANDS, NAMES, Operand, Request
 from .splitting import SparseTerm, Splitting, split
 
 Choice = tuple[Assignment, str, Format | None]  # a statement with its result's format, the reason, and the format of a later conversion
@@ -141,29 +139,25 @@ def _problem_of(
     problem = _assemble_problem(replace(accesses, padded=padded), target, format, wanted)
     if padded is not None and not problem.result.is_dense:
         padded, problem = None, _assemble_problem(accesses, target, format, wanted)
-    problem = replace(problem, layout=layout, spaced=request.form.spaced or (layout is not None and layout.result is not None))
-    if padded is None:
-        return problem
-    return replace(problem, rows=prod(accesses.extents[var] for var in accesses.splitting.variables(padded)))
+    rows = None if padded is None else prod(accesses.extents[var] for var in splitting.variables(padded))
+    return replace(problem, layout=layout, rows=rows, spaced=request.form.spaced or last is not None)
 
 
 def _assemble_problem(accesses: Accesses, target: Target, format: Format | str | None, wanted: Format | None) -> Problem:
-    """The problem for these accesses."""
     request = accesses.request
     stmt = accesses.statement(computed_dtype(request, accesses.operands), may_keep=(wanted is None or not wanted.is_dense))
     facts = accesses.facts(stmt, target)
     stmt, why, requested = _choose_format(stmt, accesses, facts, format, wanted)
-    names, shape = request.subscripts.result, accesses.shape
+    shape = tuple(accesses.extents[IndexVar(name)] for name in request.subscripts.result)
     stmt, strides = accesses.with_strides(stmt, shape)
-    stored = {NAMES[at]: fmt for at, fmt in enumerate(accesses.formats) if fmt is not None}
+    stored = {NAMES[at]: fmt for at, fmt in accesses.formats.items()}
     shares = stmt.lhs.tensor.shares
     if shares is None:
         result = result_format(stmt, accesses.parts)
         return Problem(stmt, accesses.extents, facts, why, shape, result, stored, strides, requested=requested)
-    permutation = tuple(request.subscripts.operands[NAMES.index(shares)].index(name) for name in names)
+    permutation = tuple(request.subscripts.operands[NAMES.index(shares)].index(name) for name in request.subscripts.result)
     kept = stored[shares].permuted(permutation)
-    requested = requested if requested != kept else None
-    return Problem(stmt, accesses.extents, facts, why, shape, kept, stored, strides, permutation, requested)
+    return Problem(stmt, accesses.extents, facts, why, shape, kept, stored, strides, permutation, requested if requested != kept else None)
 
 
 def check_loops(problem: Problem, options: Options) -> None:
@@ -241,18 +235,18 @@ def _reversed_hint(subs: Subscripts, operands: Sequence[Operand], name: str, at:
 
 def _split(
     request: Request, operands: Sequence[Operand], sizes: Mapping[str, int], wanted: Format | None, literal: bool
-) -> tuple[Splitting, list[Format | None]]:
-    """The split of indices into parts, and the formats in which operands are read."""
+) -> tuple[Splitting, dict[int, Format]]:
+    """The split of indices into parts, and the formats in which sparse operands are read."""
     names = request.subscripts.operands
-    leads = [request.value is None or is_zero(simplified(request.value, {name})) for name in NAMES[: len(names)]]
-    terms = zip(names, operands, leads, strict=True)
-    tensors = [None if op.format.is_dense else SparseTerm(own_term, op.shape, op.format, leading) for own_term, op, leading in terms]
-    if all(tensor is None or (tensor.format.is_plain and tensor.format.is_ordered) for tensor in tensors):
-        return Splitting(), [None if tensor is None else tensor.format for tensor in tensors]
+    sparse = {at: operand for at, operand in enumerate(operands) if not operand.format.is_dense}
+    leads = {at: request.value is None or is_zero(simplified(request.value, {NAMES[at]})) for at in sparse}
+    terms = {at: SparseTerm(names[at], operand.shape, operand.format, leads[at]) for at, operand in sparse.items()}
+    if all(term.format.is_plain and term.format.is_ordered for term in terms.values()):
+        return Splitting(), {at: term.format for at, term in terms.items()}
     result = request.subscripts.result
-    keepers = [at for at, t in enumerate(tensors) if t is not None and sorted(t.names) == sorted(result)]
+    keepers = [at for at in terms if sorted(names[at]) == sorted(result)]
     kept = len(keepers) == 1 and leads[keepers[0]]
-    several_sparse = sum(t is not None for t in tensors) > 1
+    several_sparse = len(terms) > 1
     is_only_sparse = kept and not several_sparse
     sums = request.op in ("=", "+=") and (is_only_sparse or request.value is None or is_product(request.value))
     if result and not kept and (several_sparse or literal if wanted is None else not wanted.is_dense):
@@ -262,8 +256,8 @@ def _split(
     if is_only_sparse:  # the last block of a split dimension may need an edge pattern, which is co-iterated
         appended -= {names[keepers[0]][part.dimension] for part in operands[keepers[0]].format.parts if part.is_whole}
     if request.op not in ("=", "+="):  # the number of terms matters, and positions past a block's edge would change it
-        tensors = [t if t is None else replace(t, format=without_parts(t.format)) for t in tensors]
-    return split(tensors, sizes, own_term, appended, sums)
+        terms = {at: term.without_parts() for at, term in terms.items()}
+    return split(terms, sizes, own_term, appended, sums)
 
 
 def _choose_format(stmt: Assignment, accesses: Accesses, facts: Facts, format: Format | str | None, wanted: Format | None) -> Choice:

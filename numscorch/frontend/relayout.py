@@ -16,9 +16,8 @@ from typing import TypeVar
 from ..ir.index import is_product
 from ..schedule import tuning
 from ..schedule.facts import AUTOMATIC, rounded
-from .operand import Operand, row_major
 from .parser import Subscripts
-from .requests import Form, Request
+from .requests import Form, Operand, Request, row_major
 
 LINE = 16  # float32 values in a cache line
 T = TypeVar("T")
@@ -48,9 +47,8 @@ def layouts(request: Request, operands: Sequence[Operand], shape: Sequence[int],
     [('b contiguous', {0: 0}, 0)]
     """
     names, result = request.subscripts.operands, request.subscripts.result
-    if request.options != AUTOMATIC or dtype not in LANES or request.op not in ("=", "+="):
-        return
-    if request.value is not None and not is_product(request.value):
+    is_sum = request.op in ("=", "+=") and (request.value is None or is_product(request.value))
+    if request.options != AUTOMATIC or dtype not in LANES or not is_sum:
         return
     sparse = {name for indices, op in zip(names, operands, strict=True) if not op.format.is_dense for name in indices}
     if not sparse:

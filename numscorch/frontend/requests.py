@@ -1,19 +1,27 @@
-"""Requests: what ``einsum``, reductions and statements ask for, as subscripts, an expression, a reduction and a storage form."""
+"""Requests and descriptions of their operands, from which the compiler makes a problem.
+
+A request is what ``einsum``, reductions and statements ask for: subscripts, an expression, a reduction and a storage form. The
+description of an operand excludes its values.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import chain, islice
+from math import prod
 
-from ..ir.format import dense
-from ..ir.functions import REDUCTIONS
-from ..ir.index import Access, Binary, Expr, IndexVar, Literal, TensorVar, accesses_in, product
-from ..schedule.facts import AUTOMATIC, Options
+from ..errors import UnsupportedError
+from ..ir.format import Format, dense
+from ..ir.functions import REDUCTIONS, TESTS
+from ..ir.index import Access, Binary, Expr, IndexVar, Literal, TensorVar, accesses_in, is_product, product
+from ..schedule.facts import AUTOMATIC, Options, rounded
 from ..schedule.options import parse_options
 from .parser import Subscripts, parse_einsum
 
 NAMES = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+OPERANDS = frozenset(NAMES)
 MOST_OPERANDS = len(NAMES) - 1  # the result takes one letter
 
 
@@ -85,7 +93,7 @@ def only_patterns(request: Request) -> frozenset[int]:
     >>> only_patterns(parse_statement("E[i,j] = stored(M[i,j]) * stored(S[i,j]) * exp(S[i,j])")[0].request)
     frozenset({0})
     """
-    tensors = [access.tensor for value in request.read for access in accesses_in(value) if access.tensor.name in set(NAMES)]
+    tensors = [access.tensor for value in request.read for access in accesses_in(value) if access.tensor.name in OPERANDS]
     patterns = {NAMES.index(tensor.name) for tensor in tensors if not tensor.has_values}
     values = {NAMES.index(tensor.name) for tensor in tensors if tensor.has_values}
     return frozenset(patterns - values) | ({request.mask} if request.mask is not None else frozenset())
@@ -140,3 +148,104 @@ def scheduled(request: Request, text: str) -> Request:
         ScheduleError: the schedule cannot be parsed.
     """
     return replace(request, options=parse_options(text))
+
+
+def logical(request: Request) -> Request:
+    """Rewrite a request for boolean operands: a sum of products is True if any product is nonzero, as in NumPy.
+
+    Raises:
+        UnsupportedError: the request sums terms that are not products.
+    """
+    if request.op in ("=", "+=") and (request.value is None or is_product(request.value)):
+        return joined_by_or(request)
+    if request.value is not None and request.op in ("max=", "min="):
+        return as_test(request)
+    summed = set().union(*request.subscripts.operands) - set(request.subscripts.result)
+    if summed and request.op in ("=", "+=", "*="):
+        raise UnsupportedError(
+            f"only products of bool operands can be summed: count with .to(torch.int64), or use reduce='any'\n  {request}"
+        )
+    return request
+
+
+@lru_cache(maxsize=1024)
+def joined_by_or(request: Request) -> Request:
+    """Rewrite a sum of products to test whether any product is nonzero.
+
+    >>> str(joined_by_or(einsum_request("ij,j->i", (2, 1))))
+    'A[i,j] * B[j] != 0 over ij,j->i'
+    """
+    if request.value is None:
+        tested = reducing(request.subscripts, "max=", test=True)
+        return tested if request.options == AUTOMATIC else replace(tested, options=request.options)
+    return replace(request, value=Binary("!=", request.value, Literal(0.0, "float32")), op="max=")
+
+
+@lru_cache(maxsize=1024)
+def as_test(request: Request) -> Request:
+    """Rewrite the terms of a request to tests for nonzero."""
+    value = request.value
+    if value is None or (isinstance(value, Binary) and value.op in TESTS):
+        return request
+    return replace(request, value=Binary("!=", value, Literal(0.0, "float32")))
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """Format, shape, data types and statistics of an operand.
+
+    Attributes:
+        format: storage format.
+        shape: size of each dimension.
+        dtype: data type of the values.
+        index_dtype: data type of the index arrays.
+        strides: strides of a dense operand, in values.
+        counts: number of positions in each level of a sparse operand.
+        spreads: imbalance of a sparse operand's rows, see ``Pattern.spreads``.
+        has_long_rows: whether one row holds a large share of all entries.
+        peaks: frequency of the most frequent coordinate in each level, see ``peaks_of``.
+        beside: position of the first operand that has the same pattern object, if an earlier one has.
+    """
+
+    format: Format
+    shape: tuple[int, ...]
+    dtype: str
+    index_dtype: str = "int64"
+    strides: tuple[int, ...] = ()
+    counts: tuple[int, ...] = ()
+    spreads: tuple[int, ...] = ()
+    has_long_rows: bool = False
+    peaks: tuple[int, ...] = ()
+    beside: int | None = None
+
+    def __str__(self) -> str:
+        return f"{'x'.join(map(str, self.shape)) or 'scalar'} ({self.format.name})"
+
+    @property
+    def is_row_major(self) -> bool:
+        """Whether it is a dense operand that is contiguous."""
+        return self.strides == row_major(self.shape)
+
+
+def row_major(shape: Sequence[int]) -> tuple[int, ...]:
+    """Row-major strides, in values, of a contiguous tensor.
+
+    >>> row_major((2, 3, 4))
+    (12, 4, 1)
+    """
+    return tuple(prod(shape[at + 1 :]) for at in range(len(shape)))
+
+
+def sizes_of(operands: Sequence[Operand]) -> tuple[int, ...]:
+    """The sizes of operands: of each one its shape, and then its strides unless it is sparse or contiguous."""
+    return tuple(chain.from_iterable(op.shape if op.is_row_major else (*op.shape, *op.strides) for op in operands))
+
+
+def with_sizes(operands: Sequence[Operand], sizes: Iterable[int]) -> list[Operand]:
+    """The operands with other sizes, in the order of :func:`sizes_of`, and rounded counts."""
+    remaining, described = iter(sizes), []
+    for operand in operands:
+        shape = tuple(islice(remaining, len(operand.shape)))
+        strides = row_major(shape) if operand.is_row_major else tuple(islice(remaining, len(shape)))
+        described.append(replace(operand, shape=shape, strides=strides, counts=tuple(map(rounded, operand.counts))))
+    return described

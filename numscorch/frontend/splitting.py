@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ..ir.derived_formats import without_parts
 from ..ir.format import Format, sorted_format
@@ -31,6 +31,14 @@ class SparseTerm:
     shape: tuple[int, ...]
     format: Format
     leads: bool = True
+
+    def without_parts(self) -> SparseTerm:
+        """The term with its tensor in an unsplit format."""
+        return replace(self, format=without_parts(self.format))
+
+    def names_of(self, chosen: Callable[[Level], bool]) -> list[str]:
+        """The index names of the levels for which ``chosen`` is true."""
+        return [self.names[part.dimension] for part, level in zip(self.format.parts, self.format.levels, strict=True) if chosen(level)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,14 +65,14 @@ class Splitting:
         place = [(known.divisor, known.modulus) for known in self.parts[name]].index((part.divisor, part.modulus))
         return self.variables(name)[place]
 
-    def spread(self, names: Names, strides: Sequence[int]) -> tuple[tuple[IndexVar, ...], tuple[int, ...]]:
-        """The variables and strides of a dense tensor; a part has the dimension's stride times its divisor."""
-        variables: list[IndexVar] = []
-        steps: list[int] = []
-        for name, stride in zip(names, strides, strict=True):
-            variables += self.variables(name)
-            steps += [stride * part.divisor for part in self.parts.get(name, (Part(0),))]
-        return tuple(variables), tuple(steps)
+    def access(self, names: Names) -> tuple[IndexVar, ...]:
+        """The variables of the access to a dense tensor with these index names."""
+        return tuple(var for name in names for var in self.variables(name))
+
+    def strides(self, names: Sequence[str], strides: Sequence[int]) -> tuple[int, ...]:
+        """The strides of a dense tensor; a part has the dimension's stride times its divisor."""
+        pairs = zip(names, strides, strict=True)
+        return tuple(stride * part.divisor for name, stride in pairs for part in self.parts.get(name, (Part(0),)))
 
     def result_parts(self, names: Names) -> list[Part]:
         """The parts of a result with these names: unsplit dimensions and block indices, then the indices inside blocks."""
@@ -96,48 +104,36 @@ class Splitting:
 
 
 def split(
-    tensors: Sequence[SparseTerm | None], sizes: Mapping[str, int], result: SparseTerm | None, appended: set[str], sums: bool
-) -> tuple[Splitting, list[Format | None]]:
+    terms: Mapping[int, SparseTerm], sizes: Mapping[str, int], result: SparseTerm | None, appended: set[str], sums: bool
+) -> tuple[Splitting, dict[int, Format]]:
     """Choose the split of the indices, and the format in which each sparse operand is read.
 
     An operand with split dimensions is read in its own format if all sparse tensors with the same indices have the same
     parts; otherwise it is converted to an unsplit format first. Formats with diagonals are read directly in sums of products.
 
     Args:
-        tensors: the sparse operands, None for a dense operand.
+        terms: the sparse operands, by position.
         sizes: the size of each index.
         result: the sparse result, if a format is requested.
         appended: the indices whose coordinates are appended to the result, and must be in order.
         sums: whether the request is a sum of products.
     """
-    formats = [None if tensor is None else tensor.format for tensor in tensors]
-    result = result if result is not None and _can_be_native(result, sizes, sums=False) else None
-    for at, tensor in enumerate(tensors):
-        if tensor is not None and not _can_be_native(tensor, sizes, sums):
-            formats[at] = without_parts(tensor.format)
-    for at, fmt in enumerate(_in_order(tensors, formats, appended)):
-        if fmt is not formats[at] and any(level.alone is not level for level in (formats[at] or Format("")).levels):
-            formats[at] = without_parts(formats[at] or Format(""))  # the sorted format would not exploit the blocks
+    written = [result] if result is not None and _can_be_native(result, sizes, sums=False) else []
+    read = {at: term if _can_be_native(term, sizes, sums) else term.without_parts() for at, term in terms.items()}
+    for at, fmt in _in_order(read, appended).items():
+        if fmt is not read[at].format and any(level.alone is not level for level in read[at].format.levels):
+            read[at] = read[at].without_parts()  # the sorted format would not exploit the blocks
     while True:
-        signatures = _signatures([*zip(tensors, formats, strict=True), (result, result.format if result else None)])
-        clashing = {name for name, parts in signatures.items() if len(parts) > 1}
-        pairs = enumerate(zip(tensors, formats, strict=True))
-        conflicts = [at for at, (tensor, fmt) in pairs if tensor and fmt and not fmt.is_plain and clashing & set(tensor.names)]
+        signatures: dict[str, set[tuple[Part, ...]]] = {}  # the distinct splits of each index
+        for term in (*read.values(), *written):
+            for dimension, parts in _signature(term.format).items():
+                signatures.setdefault(term.names[dimension], set()).add(parts)
+        clashing = {name for name, splits in signatures.items() if len(splits) > 1}
+        conflicts = [at for at, term in read.items() if not term.format.is_plain and clashing & set(term.names)]
         if not conflicts:
-            agreed = {name: next(iter(parts)) for name, parts in signatures.items() if name not in clashing}
-            return Splitting({name: parts for name, parts in agreed.items() if len(parts) > 1}), _in_order(tensors, formats, appended)
-        for at in conflicts:
-            formats[at] = without_parts(formats[at] or Format(""))
-
-
-def _signatures(tensors: Sequence[tuple[SparseTerm | None, Format | None]]) -> dict[str, set[tuple[Part, ...]]]:
-    """For each index name, the distinct splits that sparse tensors have of it."""
-    signatures: dict[str, set[tuple[Part, ...]]] = {}
-    for tensor, fmt in tensors:
-        if tensor is not None and fmt is not None:
-            for dimension, parts in _signature(fmt).items():
-                signatures.setdefault(tensor.names[dimension], set()).add(parts)
-    return signatures
+            agreed = {name: next(iter(splits)) for name, splits in signatures.items() if name not in clashing}
+            return Splitting({name: parts for name, parts in agreed.items() if len(parts) > 1}), _in_order(read, appended)
+        read |= {at: read[at].without_parts() for at in conflicts}
 
 
 def _signature(fmt: Format) -> dict[int, tuple[Part, ...]]:
@@ -170,19 +166,13 @@ def _can_be_native(tensor: SparseTerm, sizes: Mapping[str, int], sums: bool) -> 
     return True
 
 
-def _in_order(tensors: Sequence[SparseTerm | None], formats: Sequence[Format | None], appended: set[str]) -> list[Format | None]:
+def _in_order(terms: Mapping[int, SparseTerm], appended: set[str]) -> dict[int, Format]:
     """Replace unordered formats by sorted ones where a loop co-iterates them, or appends their coordinates to a result."""
-    pairs = list(zip(tensors, formats, strict=True))
-    iterated = Counter(name for tensor, fmt in pairs if tensor and fmt for name in _names(tensor, fmt, lambda level: not level.full))
-    ordered: list[Format | None] = []
-    for tensor, fmt in pairs:
-        unordered = _names(tensor, fmt, lambda level: not level.is_ordered) if tensor and fmt else []
-        has_runs = fmt is not None and any(not (level.is_ordered or level.is_unique) for level in fmt.levels)
-        sorts = has_runs or (tensor is not None and (not tensor.leads or any(iterated[name] > 1 or name in appended for name in unordered)))
-        ordered.append(sorted_format(fmt) if fmt is not None and unordered and sorts else fmt)
+    iterated = Counter(name for term in terms.values() for name in term.names_of(lambda level: not level.full))
+    ordered = {}
+    for at, term in terms.items():
+        unordered = term.names_of(lambda level: not level.is_ordered)
+        has_runs = any(not (level.is_ordered or level.is_unique) for level in term.format.levels)
+        sorts = has_runs or not term.leads or any(iterated[name] > 1 or name in appended for name in unordered)
+        ordered[at] = sorted_format(term.format) if unordered and sorts else term.format
     return ordered
-
-
-def _names(tensor: SparseTerm, fmt: Format, chosen: Callable[[Level], bool]) -> list[str]:
-    """The index names of the levels for which ``chosen`` is true."""
-    return [tensor.names[part.dimension] for part, level in zip(fmt.parts, fmt.levels, strict=True) if chosen(level)]

@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import chain, count
 from typing import TypeGuard
 
 from ..errors import ExpressionError
@@ -34,10 +35,11 @@ from ..ir.index import (
 from ..ir.notation import parse_stmt
 from .parser import Subscripts
 from .requests import MOST_OPERANDS, NAMES, Form, Request
-from .statement_names import SIZE, base_of, is_size, short_names
 
 Variables = frozenset[IndexVar]
 SEPARATOR = re.compile(r"[;\n]")
+INDEX = re.compile(r"[A-Za-z]\d*")  # longer names could collide with variables and functions of generated kernels
+SIZE = ":"  # prefix of an operand of ones along an index
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +57,8 @@ class ProgramPart:
 
 
 @lru_cache(maxsize=1024)
-def parse_statement(text: str, before: int = 0) -> tuple[ProgramPart, ...]:
-    """Parse a statement; the last part computes the result, and earlier parts are temporaries numbered after ``before``.
+def parse_statement(text: str) -> tuple[ProgramPart, ...]:
+    """Parse a statement; the last part computes the result, and earlier parts are numbered temporaries.
 
     Raises:
         ExpressionError: the text cannot be parsed, or the left side repeats an index.
@@ -67,7 +69,7 @@ def parse_statement(text: str, before: int = 0) -> tuple[ProgramPart, ...]:
     D ('1', 'C') A[i,j] + B[i,j] over ij,ij->ij
     """
     stmt = _read(text)
-    return _parts_of(stmt, text, before, short_names([stmt]))
+    return _parts_of(stmt, text, 0, short_names([stmt]))
 
 
 def _read(text: str) -> Assignment:
@@ -180,23 +182,15 @@ def tensor_names(text: str) -> frozenset[str]:
     >>> sorted(tensor_names("T[i] = A[i,j] * x[j]; y[i] = T[i] + b[i]"))
     ['A', 'b', 'x']
     """
-    assigned: set[str] = set()
-    names: set[str] = set()
-    for part in parse_program(text):
-        names |= {name for name in map(base_of, part.operands) if name not in assigned}
-        assigned.add(part.name)
-    return frozenset(names)
+    parts = parse_program(text)
+    read = frozenset(base_of(name) for part in parts for name in part.operands)
+    return read.difference(part.name for part in parts[:-1])  # a single statement may read its own name
 
 
 def _in_order(part: ProgramPart) -> ProgramPart:
     """Require sorted rows of a part whose result is read by later parts."""
     request = part.request
     return part if request.form.in_order else replace(part, request=replace(request, form=replace(request.form, in_order=True)))
-
-
-def _has_diagonal(value: Expr, op: str) -> bool:
-    """Whether a reduction other than a sum reads a diagonal; off-diagonal entries must not become terms."""
-    return op not in ("=", "+=") and any(len(set(a.indices)) < len(a.indices) for a in accesses_in(value))
 
 
 def _uses(expr: Expr) -> Variables:
@@ -226,7 +220,7 @@ class _Splitter:
         because users' tensors cannot.
         """
         indices = tuple(indices)
-        if not is_product(value) or _has_diagonal(value, op):
+        if not is_product(value) or op not in ("=", "+="):  # an absent entry of a diagonal must not become a term
             value = mapped(value, self._diagonal)
         accesses = list(dict.fromkeys(_valued(access) for access in accesses_in(value)))
         if len(accesses) > MOST_OPERANDS:
@@ -298,3 +292,35 @@ class _Splitter:
         """Replace A[i,i] by a temporary with one index, which an exact request computes."""
         indices = tuple(dict.fromkeys(access.indices))
         return access if indices == access.indices else self.add(indices, access, exact=True)
+
+
+def short_names(stmts: Iterable[Assignment]) -> dict[IndexVar, IndexVar]:
+    """A letter with an optional number for each longer index name, which could collide with a kernel's variables.
+
+    >>> {str(var): str(short) for var, short in short_names([parse_stmt("y[row] = A[row,r] * x[r,col]")]).items()}
+    {'row': 'r0', 'col': 'c'}
+    """
+    variables = dict.fromkeys(var for stmt in stmts for var in (*stmt.lhs.indices, *variables_in(stmt.rhs)))
+    used = {var.name for var in variables if INDEX.fullmatch(var.name)}
+    short: dict[IndexVar, IndexVar] = {}
+    for var in variables:
+        if not INDEX.fullmatch(var.name):
+            letter = next((char for char in var.name if char.isascii() and char.isalpha()), "i")
+            name = next(name for name in chain([letter], (f"{letter}{at}" for at in count())) if name not in used)
+            used.add(name)
+            short[var] = IndexVar(name)
+    return short
+
+
+def base_of(name: str) -> str:
+    """The name under which the user passes an operand: A for ``A[:,0]``, j for the ones ``:j``.
+
+    >>> base_of("A[:,0]"), base_of(":j"), base_of("A")
+    ('A', 'j', 'A')
+    """
+    return name[1:] if is_size(name) else name.partition("[")[0]
+
+
+def is_size(name: str) -> bool:
+    """Whether an operand stands for ones along an index, of which the user passes only the size."""
+    return name.startswith(SIZE)

@@ -18,8 +18,7 @@ from ..convert.construct import assemble, from_torch
 from ..convert.conversions import Conversion
 from ..convert.values import values_of
 from ..errors import RangeError, SizeError, UnsupportedError
-from ..frontend.parser import pointed
-from ..frontend.rearrangement import Names, _place_of, parse_rearrangement
+from ..frontend.parser import Names, _place_of, parse_rearrangement, pointed
 from ..ir.format import COO, CSR, Format
 from ..ir.level import INT64_MAX
 from ..ir.levels import Compressed, Dense, Singleton

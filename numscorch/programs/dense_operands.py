@@ -11,11 +11,8 @@ import torch
 from torch import Tensor
 
 from ..errors import DivisionError
-from ..frontend.boolean_requests import logical
-from ..frontend.datatypes import WIDENED
-from ..frontend.dtype_rules import check_powers
-from ..frontend.promotion import target_of
-from ..frontend.requests import NAMES, Request
+from ..frontend.datatypes import WIDENED, check_powers, target_of
+from ..frontend.requests import NAMES, Request, logical
 from ..ir.function_table import BY_ZERO
 from ..ir.functions import FUNCTIONS, REDUCTIONS, start_of, terms_of
 from ..ir.index import Access, Apply, Binary, Expr, Literal, is_product

@@ -13,8 +13,7 @@ from typing import Any
 import torch
 
 from ..errors import ExpressionError, RangeError, UnsupportedError
-from ..frontend.statement_names import SIZE, base_of, is_size
-from ..frontend.statements import ProgramPart, parse_program
+from ..frontend.statements import SIZE, ProgramPart, base_of, is_size, parse_program
 from ..tensors.sparse_tensor import SparseTensor
 
 Key = tuple[int | slice, ...]

@@ -10,11 +10,9 @@ import torch
 from torch import Tensor
 
 from ..errors import UnsupportedError
-from ..frontend.boolean_requests import logical
-from ..frontend.datatypes import WIDENED
+from ..frontend.datatypes import WIDENED, Promotion, target_of, unread_in
 from ..frontend.problem import wanted_format
-from ..frontend.promotion import Promotion, target_of, unread_in
-from ..frontend.requests import NAMES, Request, einsum_request
+from ..frontend.requests import NAMES, Request, einsum_request, logical
 from ..frontend.statements import ProgramPart
 from ..ir.format import COO, Format, as_format, sorted_format
 from ..runtime.plans import find_plan, known_plan, remember

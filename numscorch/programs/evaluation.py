@@ -12,9 +12,8 @@ import torch
 from torch import Tensor
 
 from ..errors import ExpressionError, SizeError
-from ..frontend.datatypes import WIDENED
+from ..frontend.datatypes import WIDENED, number_as
 from ..frontend.gradient_requests import CONSTANT
-from ..frontend.promotion import number_as
 from ..frontend.statements import ProgramPart, parse_program, tensor_names, written_access
 from ..ir.format import Format
 from ..runtime.plans import known_plan, remember

@@ -14,14 +14,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..frontend.datatypes import STORED
+from ..frontend.datatypes import STORED, has_complex_number
 from ..frontend.fused_problem import FusedRequest, Member
-from ..frontend.operand import Operand
 from ..frontend.parser import Subscripts
-from ..frontend.promotion import has_complex_number
-from ..frontend.requests import MOST_OPERANDS, NAMES, Form, only_patterns
-from ..frontend.statement_names import base_of
-from ..frontend.statements import ProgramPart
+from ..frontend.requests import MOST_OPERANDS, NAMES, Form, Operand, only_patterns
+from ..frontend.statements import ProgramPart, base_of
 from ..ir.format import Format, dense
 from ..ir.functions import is_zero, simplified
 from ..ir.index import Access, Assignment, Expr, IndexVar, TensorVar, accesses_in, mapped, variables_in

@@ -31,9 +31,8 @@ from ..frontend.gradient_requests import (
     value_of_request,
     without_diagonals,
 )
-from ..frontend.operand import Operand
 from ..frontend.problem import extents_of, wanted_format
-from ..frontend.requests import NAMES, Request
+from ..frontend.requests import NAMES, Operand, Request
 from ..ir.format import COO, Format, dense
 from ..ir.functions import is_zero, simplified, terms_of
 from ..ir.index import is_product

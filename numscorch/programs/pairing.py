@@ -11,9 +11,8 @@ from torch import Tensor
 
 from ..frontend.contraction import LETTERS, Pair, pairs_of
 from ..frontend.datatypes import WIDENED
-from ..frontend.operand import Operand
 from ..frontend.parser import Subscripts
-from ..frontend.requests import NAMES, Form, Request, access_of, einsum_request, plain_request
+from ..frontend.requests import NAMES, Form, Operand, Request, access_of, einsum_request, plain_request
 from ..frontend.statements import ProgramPart
 from ..ir.index import Access, Expr, accesses_in, factors_of, product
 from ..schedule.facts import AUTOMATIC

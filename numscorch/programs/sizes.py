@@ -6,10 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ..frontend.operand import Operand
 from ..frontend.parser import Subscripts
 from ..frontend.problem import clash_error, size_clash
-from ..frontend.requests import NAMES
+from ..frontend.requests import NAMES, Operand
 from ..frontend.statements import ProgramPart, index_names
 from ..ir.index import Access, IndexVar, mapped
 from ..runtime.plans import describe

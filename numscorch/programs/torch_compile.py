@@ -17,9 +17,8 @@ from torch import Tensor
 from torch.fx.experimental.symbolic_shapes import has_static_value
 
 from ..frontend.contraction import pairs_of
-from ..frontend.parser import parse_einsum
-from ..frontend.promotion import promotion_of
-from ..frontend.rearrangement import Names, parse_rearrangement
+from ..frontend.datatypes import promotion_of
+from ..frontend.parser import Names, parse_einsum, parse_rearrangement
 from ..frontend.requests import NAMES, einsum_request
 from ..ir.format import Format, as_format
 from ..schedule.facts import rounded

@@ -7,7 +7,7 @@ memory limits, and returns the function ``run`` of the operands. So one text ser
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import prod
 from struct import Struct
 from typing import Any
@@ -19,10 +19,9 @@ from ..codegen.assembly import WORKSPACE, Param
 from ..codegen.kernel import Kernel, PlainKernel
 from ..codegen.scattering import LEVELS, scattered
 from ..codegen.workspaces import arrays_of, has_level, workspaces_of
-from ..frontend.operand import Operand, row_major
 from ..frontend.problem import Problem
 from ..frontend.relayout import row_length, with_last
-from ..frontend.requests import NAMES
+from ..frontend.requests import NAMES, Operand, row_major
 from ..ir import index as ix
 from ..ir.derived_formats import flattened, realized
 from ..ir.format import Format
@@ -37,20 +36,20 @@ from ..schedule import tuning
 from ..schedule.scatter_blocks import in_memory, outer_of
 from ..tensors.methods import METHODS
 from ..tensors.sparse_tensor import SparseTensor
-from .bindings import Bind
 from .blocks import coordinate_cuts, cuts_of, equal_cuts, longest_row, placed, placed_equally, shared_out
 
+Bind = Callable[[Sequence[int]], Callable[..., Any]]
+"""From the sizes of the operands (``frontend.requests.symbolic``) to a function from the operands to the result."""
 ALLOCATORS = {"list": "empty", "mark": "zeros", "seen": "zeros", "flag": "zeros", "table": "empty"}  # NumPy allocators
 
 PADDING = 16  # places past the end of a row, even of an empty row, that a register may reach
 NO_CHANGES: Mapping[str, str] = {}
 BINDS = "bind_"  # before the names of functions of the sizes in the scope
 BLOCK_ARRAYS = ("partial", "starts", "bounds")  # arrays with a part for each block
-CUTTING = (coordinate_cuts, cuts_of, equal_cuts, placed, placed_equally, longest_row, shared_out)
-CHECKS = (check_memory, check_parts, check_workspace)
-CALLED = {
-    function.__name__: function for function in (*CUTTING, *CHECKS, address, aligned, flat, room)
-}  # functions that generated code calls
+CALLED = (  # functions that generated code calls
+    *(coordinate_cuts, cuts_of, equal_cuts, placed, placed_equally, longest_row, shared_out),
+    *(check_memory, check_parts, check_workspace, address, aligned, flat, room),
+)
 
 
 class Binder:
@@ -66,7 +65,7 @@ class Binder:
         self.numbers: dict[str, str] = {}  # variables of ``bind``, by their text
         self.checks: list[str] = []  # lines of ``bind``
         self.scope: dict[str, Any] = {
-            **CALLED,
+            **{function.__name__: function for function in CALLED},
             "np": np,
             "inf": np.inf,
             "torch": torch,
@@ -93,15 +92,10 @@ class Binder:
     def function(self) -> Bind:
         """Compile ``bind`` from its source."""
         results = [self.result_expression(), *(f"torch.from_numpy({access.tensor.name})" for access in self.beside)]
-        wrapping = ["T = torch.from_numpy(C)"] if self.kernel.is_compiled else []
-        return self.compile_body(
-            [*self.patterns(), *self.allocation(), *wrapping, *self.extra_results(), *self.call(), f"return {', '.join(results)}"]
-        )
-
-    def extra_results(self) -> list[str]:
-        """Lines that allocate the additional results."""
+        body = [*self.patterns(), *self.allocation(), *(["T = torch.from_numpy(C)"] if self.kernel.is_compiled else [])]
         shapes = {access.tensor.name: [self.problem.extents[var] for var in access.indices] for access in self.beside}
-        return [f"{name} = np.empty({self.numbers_of(shape)}, dtype)" for name, shape in shapes.items()]
+        body += [f"{name} = np.empty({self.numbers_of(shape)}, dtype)" for name, shape in shapes.items()]
+        return self.compile_body([*body, *self.call(), f"return {', '.join(results)}"])
 
     def compile_body(self, body: list[str]) -> Bind:
         """Compile ``bind``, whose function ``run`` of the operands has this body."""
@@ -383,9 +377,12 @@ class Binder:
         return "equal_cuts", self.number(self.problem.extents[loop.var])
 
     def result_expression(self) -> str:
-        """Expression for the result in its public type, row-major."""
+        """Expression for the result in its public type: row-major, or with the pattern of an operand and its dimensions permuted."""
         if self.result.shares is not None:
-            return self.sparse_result_expression()
+            pattern, permutation = f"P{self.shared}", self.problem.permutation
+            if permutation != tuple(range(len(permutation))):
+                pattern += f".permuted({permutation})"
+            return f"trusted({pattern}, {'T' if self.kernel.is_compiled else 'torch.from_numpy(C)'})"
         shape, text = self.written_shape, "C"
         if self.problem.rows is not None:
             text = f"C[:{self.number(shape[self._first_long_dimension(shape)])}].reshape({self.numbers_of(self.spaced(shape))})"
@@ -402,21 +399,12 @@ class Binder:
 
     @staticmethod
     def _first_long_dimension(shape: Sequence[int]) -> int:
-        """The first dimension whose size is not 1."""
         return next((at for at, size in enumerate(shape) if size != 1), 0)
 
     @property
     def last(self) -> int | None:
         """The dimension of a dense result that is contiguous while the kernel writes it; None if it is the last dimension."""
         return None if self.problem.layout is None else self.problem.layout.result
-
-    def sparse_result_expression(self) -> str:
-        """Expression for a sparse result with the pattern of an operand, transposed like the result's dimensions."""
-        permutation = self.problem.permutation
-        pattern = f"P{self.shared}"
-        if permutation != tuple(range(len(permutation))):
-            pattern += f".permuted({permutation})"
-        return f"trusted({pattern}, {'T' if self.kernel.is_compiled else 'torch.from_numpy(C)'})"
 
 
 def _unwritten(count: int, dtype: Any) -> Any:

@@ -76,12 +76,12 @@ def leaf_starts(pattern: Pattern) -> np.ndarray:
 
 def _at_boundaries(pattern: Pattern, cuts: np.ndarray) -> np.ndarray:
     """Cuts moved back to the start of a run of equal coordinates."""
-    cuts = cuts.copy()
     crd = pattern.level_arrays(0)[-1]  # levels with repeated coordinates store them
+    if not len(crd):
+        return cuts
+    cuts = cuts.copy()  # equal_cuts keeps the array that it returns
     inner = cuts[1:-1]
-    clipped = np.minimum(inner, len(crd) - 1) if len(crd) else inner
-    if len(crd):
-        cuts[1:-1] = np.where(inner < len(crd), np.searchsorted(crd, crd[clipped]), inner)
+    cuts[1:-1] = np.where(inner < len(crd), np.searchsorted(crd, crd[np.minimum(inner, len(crd) - 1)]), inner)
     return cuts
 
 

@@ -18,8 +18,9 @@ import json
 import re
 import struct
 import zipfile
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from importlib.metadata import version
 from os import PathLike
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -28,12 +29,14 @@ from ..codegen.kernel import BUILDING
 from ..errors import BundleError
 from ..machine import kernel_cache, launcher, machine_code
 from ..machine.atomic_files import NOT_WHOLE, delete, drafted, move, read_whole, replacing
-from ..machine.fingerprints import code_name
+from ..machine.fingerprints import code_name, hashed, processor, python_version
+from ..machine.target import host
 from . import tuned
-from .makers import WARM, check_maker, made_by, tells_maker
 
 LAYOUT = 2  # version of the file format
 KIND = "numscorch kernels"
+LIBRARIES = ("numscorch", "numba", "llvmlite")
+WARM = "compile here instead: python -m numscorch cache warm"
 TOLD = "bundle.json"
 SOURCE = re.compile(rf"({kernel_cache.NAME})\.py")
 COMPILED = re.compile(rf"({kernel_cache.NAME})\.[0-9a-f]{{32}}\.code")
@@ -74,34 +77,26 @@ def export(path: str | PathLike[str], only: Iterable[str] = ()) -> Bundled:
         BundleError: no kernel of the cache is compiled for this machine, or none contains one of the texts.
         OSError: the file cannot be written.
     """
-    wanted = {text: _without_whitespace(text) for text in only}
+    wanted = {text: "".join(text.split()) for text in only}
     if kernel_cache.entries():
         launcher.keep(BUILDING)  # the launcher runs all other kernels
-    entries = [(path_.path, _without_whitespace(path_.expression)) for path_ in kernel_cache.entries()]
+    entries = [(entry.path, "".join(entry.expression.split())) for entry in kernel_cache.entries()]
     for text, compact in wanted.items():
         if not any(compact in expression for _, expression in entries):
             raise BundleError(f"no kernel in {kernel_cache.folder()} computes {text!r}: list the kernels with python -m numscorch cache")
-    paths = [path_ for path_, expression in entries if _is_selected(path_, expression, wanted.values())]
-    kernels = {path_.stem: files for path_ in paths if (files := _kernel_files(path_))}
-    left_out = [path_.stem for path_ in paths if path_.stem not in kernels]
+    if wanted:
+        entries = [(file, text) for file, text in entries if file.stem == launcher.name() or any(part in text for part in wanted.values())]
+    kernels = {file.stem: files for file, _ in entries if (files := _kernel_files(file))}
     if not kernels.keys() - {launcher.name()}:
         raise BundleError(
             f"no kernel in {kernel_cache.folder()} is compiled for this machine: run the program that needs them first, or "
             "python -m numscorch cache warm"
         )
     schedules = tuned.kept()
-    files = {name: data for path_ in kernels.values() for name, data in path_.items()}
+    files = {name: data for kernel in kernels.values() for name, data in kernel.items()}
     files |= {tuned.FILE: json.dumps(schedules, sort_keys=True).encode()} if schedules else {}
     _write(Path(path), files)
-    return Bundled(len(kernels), len(left_out), len(schedules))
-
-
-def _is_selected(path: Path, expression: str, wanted: Collection[str]) -> bool:
-    return not wanted or path.stem == launcher.name() or any(text in expression for text in wanted)
-
-
-def _without_whitespace(text: str) -> str:
-    return "".join(text.split())
+    return Bundled(len(kernels), len(entries) - len(kernels), len(schedules))
 
 
 def _kernel_files(path: Path) -> Files:
@@ -142,7 +137,12 @@ def bring_in(path: str | PathLike[str]) -> Bundled:
     description, files = _read(file)
     check_maker(file, description["made"])
     schedules = _schedules(file, files.pop(tuned.FILE, b"{}"))
-    _install(_folder(), files)
+    status = kernel_cache.status()
+    if status.problem is not None or status.folder is None:
+        raise BundleError(
+            f"{status.problem}, and kernels in a temporary folder end with this process: set NUMSCORCH_CACHE_DIR to a folder that you own"
+        )
+    _install(status.folder, files)
     if schedules:
         tuned.adopt(schedules)
     remark = "" if description["made"]["caches"] == made_by()["caches"] else ELSEWHERE
@@ -167,27 +167,25 @@ def _read(path: Path) -> tuple[dict[str, Any], Files]:
 
 
 def _unpack(path: Path, file: BinaryIO) -> tuple[int, Files]:
-    """The number of entries in an archive, and their contents by name."""
+    """The number of entries in an archive, and their contents by name; the sizes are checked before they are read into memory."""
     with zipfile.ZipFile(file) as archive:
         entries = archive.infolist()
         if TOLD not in (entry.filename for entry in entries):
             raise BundleError(f"{path} is not a bundle of kernels: it has no {TOLD}; make one with python -m numscorch cache export")
         for entry in entries:
-            _check_entry(path, entry)
-        _check_size(path, sum(entry.file_size for entry in entries if entry.filename not in (TOLD, tuned.FILE)))
+            name = entry.filename
+            if name not in (TOLD, tuned.FILE) and not SOURCE.fullmatch(name) and not COMPILED.fullmatch(name):
+                raise BundleError(f"{path} contains {name!r}, not a kernel file: nothing was imported")
+            if entry.file_size > LARGEST_ENTRY:
+                raise BundleError(f"{path} contains {name!r} of {entry.file_size:,} bytes, more than any kernel: nothing was imported")
+        size, limit = sum(entry.file_size for entry in entries if entry.filename not in (TOLD, tuned.FILE)), kernel_cache.limit()
+        if size > limit:
+            set_it = f"NUMSCORCH_CACHE_SIZE keeps {limit:,}: set it to {-(-size >> 20) + 1}M or more"
+            raise BundleError(f"the kernels of {path} are {size:,} bytes, but {set_it}")
         return len(entries), {entry.filename: archive.read(entry) for entry in entries}
 
 
-def _check_entry(path: Path, entry: zipfile.ZipInfo) -> None:
-    name = entry.filename
-    if name not in (TOLD, tuned.FILE) and not SOURCE.fullmatch(name) and not COMPILED.fullmatch(name):
-        raise BundleError(f"{path} contains {name!r}, not a kernel file: nothing was imported")
-    if entry.file_size > LARGEST_ENTRY:
-        raise BundleError(f"{path} contains {name!r} of {entry.file_size:,} bytes, more than any kernel: nothing was imported")
-
-
 def _description(path: Path, text: bytes) -> dict[str, Any]:
-    """Parse and check the description of a bundle."""
     description = _parsed(path, TOLD, text)
     if not isinstance(description, dict) or description.get("kind") != KIND or not isinstance(description.get("digests"), dict):
         raise _damage_error(path, f"{TOLD} does not describe a bundle")
@@ -214,7 +212,6 @@ def _damage_error(path: Path, why: str) -> BundleError:
 
 
 def _parsed(path: Path, name: str, text: bytes) -> Any:
-    """Parse a JSON file of a bundle."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -226,22 +223,6 @@ def _schedules(path: Path, text: bytes) -> dict[str, str]:
     if not isinstance(schedules, dict) or not all(isinstance(schedule, str) for schedule in schedules.values()):
         raise _damage_error(path, f"{tuned.FILE} does not hold schedules")
     return schedules
-
-
-def _folder() -> Path:
-    status = kernel_cache.status()
-    if status.problem is not None or status.folder is None:
-        raise BundleError(
-            f"{status.problem}, and kernels in a temporary folder end with this process: set NUMSCORCH_CACHE_DIR to a folder that you own"
-        )
-    return status.folder
-
-
-def _check_size(path: Path, size: int) -> None:
-    """Refuse a bundle that exceeds the size limit of the cache, before it is read into memory."""
-    if size > kernel_cache.limit():
-        limit = f"NUMSCORCH_CACHE_SIZE keeps {kernel_cache.limit():,}"
-        raise BundleError(f"the kernels of {path} are {size:,} bytes, but {limit}: set it to {-(-size >> 20) + 1}M or more")
 
 
 def _install(directory: Path, files: Files) -> None:
@@ -268,3 +249,61 @@ def _move(directory: Path, moves: Iterable[tuple[Path, Path]], kernels: Iterable
         for name in kernels:
             kernel_cache.remove(directory / name)
         raise
+
+
+# -- origin: other versions and processors cannot use machine code ------------------------------------
+
+
+def made_by() -> dict[str, Any]:
+    """The versions and the processor for which this process compiles, as JSON values; imports Numba.
+
+    >>> sorted(made_by())
+    ['caches', 'compiler', 'features', 'processor', 'system', 'versions']
+    """
+    triple, name, features = processor()
+    target = host()
+    return {
+        "versions": {"python": python_version(), **{library: version(library) for library in LIBRARIES}},
+        "system": triple,
+        "processor": name,
+        "features": sorted(set(features.split(","))),
+        "compiler": hashed("", target),
+        "caches": [target.cache, target.own_cache],
+    }
+
+
+def tells_maker(facts: Any) -> bool:
+    """Whether a value has the keys and types of :func:`made_by`."""
+    has_types = isinstance(facts, dict) and all(isinstance(facts.get(name), type(value)) for name, value in made_by().items())
+    return has_types and all(isinstance(flag, str) for flag in facts["features"])
+
+
+def check_maker(path: Path, theirs: Mapping[str, Any]) -> None:
+    """Refuse machine code that this process would not find or could not run.
+
+    Args:
+        path: the file with the machine code, for error messages.
+        theirs: the value of :func:`made_by` in the process that compiled the machine code.
+
+    Raises:
+        BundleError: the versions, the system, the processor or its features differ.
+    """
+    ours = made_by()
+    for name, needed in ours["versions"].items():
+        if (other := theirs["versions"].get(name)) != needed:
+            raise BundleError(f"{path} was made with {name} {other}, but {needed} is installed: install the same version, or {WARM}")
+    if theirs["system"] != ours["system"]:
+        raise BundleError(f"{path} was made for {theirs['system']}, but this is {ours['system']}: {WARM}")
+    if theirs["processor"] != ours["processor"] or set(theirs["features"]) != set(ours["features"]):
+        reason = f"for the processor {theirs['processor']}{_features(theirs['features'], ours['features'])}"
+        raise BundleError(f"{path} was made {reason}, but this is {ours['processor']}: {WARM}")
+    if theirs["compiler"] != ours["compiler"]:
+        raise BundleError(
+            f"{path} was made by another build of numscorch {ours['versions']['numscorch']}: install the same build, or {WARM}"
+        )
+
+
+def _features(theirs: Iterable[str], ours: Iterable[str]) -> str:
+    only_theirs, only_ours = ({flags[1:] for flags in features if flags.startswith("+")} for features in (theirs, ours))
+    parts = [("with", only_theirs - only_ours), ("without", only_ours - only_theirs)]
+    return "".join(f" {what} {' '.join(sorted(names))}" for what, names in parts if names)

@@ -7,7 +7,7 @@ kernels are cached on disk.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
@@ -21,10 +21,9 @@ from ..errors import ScheduleError, UnsupportedError
 from ..frontend.copy_statements import copy_problem
 from ..frontend.datatypes import COMPILED, WIDENED, listed
 from ..frontend.fused_problem import FusedRequest, fused_problem
-from ..frontend.operand import Operand, row_major, sizes_of, with_sizes
 from ..frontend.problem import Problem, check_loops, make_problem
 from ..frontend.relayout import moving, strides_with_last, with_last
-from ..frontend.requests import Request, scheduled
+from ..frontend.requests import Operand, Request, row_major, scheduled
 from ..ir import index as ix
 from ..ir.format import Format, dense
 from ..ir.symbolic import Decisions, evaluated
@@ -38,10 +37,8 @@ from ..tensors.ledgers import note
 from ..tensors.modes import made_outside
 from ..tensors.sparse_tensor import SparseTensor
 from .assembling_binder import AssemblingBinder
-from .binder import BINDS, Binder
-from .bindings import Bind
-from .long_rows import cut, operand_to_cut
-from .slabs import in_slabs, slabs_of
+from .binder import BINDS, Bind, Binder
+from .pieces import cut, in_slabs, operand_to_cut, slabs_of
 from .tuned import chosen
 
 MOST_PLANS = 4096
@@ -81,11 +78,6 @@ class PlanKind:
         return Plan(self.problem, self.steps, self.kernel, evaluated(self.problem.shape, sizes), self.bind(sizes))
 
 
-def keep_kind(request: Request, operands: Sequence[Operand], kind: PlanKind) -> PlanKind:
-    """Return it unchanged."""
-    return kind
-
-
 @dataclass(frozen=True, slots=True)
 class Tables:
     """A function that builds kernels, the plans and kernels that it made, a hook that may replace what plans of a new kind share,
@@ -95,7 +87,7 @@ class Tables:
     build: Callable[[Source], Kernel]
     plans: dict[Hashable, Any]
     kernels: dict[str, Kernel]
-    on_kind: Callable[[Request, Sequence[Operand], PlanKind], PlanKind] = keep_kind
+    on_kind: Callable[[Request, Sequence[Operand], PlanKind], PlanKind] = lambda request, operands, kind: kind
     kinds: dict[Hashable, Decisions] = field(default_factory=dict)
 
 
@@ -187,7 +179,7 @@ def make_plan(request: Request, operands: Sequence[Any], format: Format | str | 
 
 
 def _kind_and_sizes(operands: Sequence[Any]) -> tuple[list[Hashable], tuple[int, ...]]:
-    """What a plan depends on besides sizes, and the sizes, in the order of ``sizes_of``."""
+    """What a plan depends on besides sizes, and the sizes, in the order of ``frontend.requests.sizes_of``."""
     kinds: list[Hashable] = []
     patterns: list[int] = []
     sizes: tuple[int, ...] = ()
@@ -325,11 +317,9 @@ def apart(tables: Tables) -> Iterator[Tables]:
 tables_apart = _context_tables.get  # the tables of the current context, or None; an alias, since a wrapper would cost another call
 
 
-@contextmanager
-def uncompiled() -> Iterator[None]:
+def uncompiled() -> AbstractContextManager[Tables]:
     """Run kernels as plain Python that checks every access within the context, and drop the plans made there."""
-    with apart(Tables(build_plain, {}, {})):
-        yield
+    return apart(Tables(build_plain, {}, {}))
 
 
 def compile_source(request: Request, operands: Sequence[Operand], format: Format | str | None) -> tuple[Problem, tuple[Step, ...], Source]:
@@ -337,17 +327,17 @@ def compile_source(request: Request, operands: Sequence[Operand], format: Format
     if isinstance(request, FusedRequest):
         problem = fused_problem(request, operands, host())
         steps = schedule_fused((*problem.members, problem.stmt), problem.outer, problem.facts, host())
-        return problem, steps, generate(steps[-1].stmt, host(), lengths=run_lengths(steps[-1].stmt, problem.facts))
-    if request.form.copies and isinstance(format, Format):
-        problem = copy_problem(operands[0], format, host())
     else:
-        problem = make_problem(request, operands, host(), format)
-    check_loops(problem, request.options)
-    if (slabs := slabs_of(problem, request.subscripts, operands, host())) is not None:
-        slab, steps, source = compile_source(request, slabs.of(operands), format)
-        if slab.layout == problem.layout:
-            return replace(problem, slabs=slabs), steps, source
-    steps = schedule(problem.stmt, problem.facts, host(), request.options)
+        if request.form.copies and isinstance(format, Format):
+            problem = copy_problem(operands[0], format, host())
+        else:
+            problem = make_problem(request, operands, host(), format)
+        check_loops(problem, request.options)
+        if (slabs := slabs_of(problem, request, operands, host())) is not None:
+            slab, steps, source = compile_source(request, slabs.of(operands), format)
+            if slab.layout == problem.layout:
+                return replace(problem, slabs=slabs), steps, source
+        steps = schedule(problem.stmt, problem.facts, host(), request.options)
     return problem, steps, generate(steps[-1].stmt, host(), lengths=run_lengths(steps[-1].stmt, problem.facts))
 
 

@@ -40,14 +40,6 @@ def _concatenate(array: np.ndarray, slices: Sequence[slice], total: int) -> np.n
     return output
 
 
-def _truncate(array: np.ndarray, total: int) -> np.ndarray:
-    """The first ``total`` values of an array, in memory of that size."""
-    if not array.flags.owndata:
-        return _concatenate(array, [slice(0, total)], total)
-    array.resize(total, refcheck=False)
-    return array
-
-
 def packed_room(bounds: np.ndarray, extent: int, workers: int, where: object, is_hashed: bool) -> int:
     """Number of places of a workspace for the longest row, as in the routines ``emptied`` and ``combined``.
 
@@ -254,7 +246,7 @@ class ResultLayout:
         """The tensor of the entries that one worker appended."""
         pos[-1] = total  # the kernel visits no parent to write the end of a single row
         if len(crd) != total:
-            crd, values = _truncate(crd, total), _truncate(values, total)
+            crd, values = (_concatenate(array, [slice(0, total)], total) for array in (crd, values))
         return self._with_one_level(pos, crd, values)
 
     def closed(self, arrays: Parts, starts: Sequence[int], ends: np.ndarray, parents: Sequence[int]) -> SparseTensor:
@@ -279,7 +271,6 @@ class ResultLayout:
         return SparseTensor.trusted(pattern, torch.from_numpy(values))
 
     def _coordinates(self, at: int, count: int) -> np.ndarray:
-        """Allocate the coordinates of a level."""
         return room(count, self.format.levels[at].array_dtype("crd") or self.index_dtype)
 
     def _check(self, size: int, what: str, padded: bool) -> None:

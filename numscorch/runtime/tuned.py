@@ -9,7 +9,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from ..codegen.kernel import BUILDING
-from ..frontend.operand import Operand
+from ..frontend.requests import Operand
 from ..ir.format import Format
 from ..machine import kernel_cache
 from ..machine.target import host
@@ -53,11 +53,6 @@ def remember(key: str, schedule: str) -> None:
     _keep(lambda stored: stored | {key: schedule})
 
 
-def kept() -> dict[str, str]:
-    """All schedules kept on disk, by key."""
-    return _read_file()
-
-
 def adopt(schedules: Mapping[str, str]) -> None:
     """Add schedules chosen elsewhere; existing schedules take precedence."""
     _keep(lambda stored: dict(schedules) | stored)
@@ -65,18 +60,18 @@ def adopt(schedules: Mapping[str, str]) -> None:
 
 def _keep(change: Callable[[dict[str, str]], dict[str, str]]) -> None:
     with BUILDING:  # a fork waits for this lock; a child could inherit another lock in its locked state
-        schedules = change(_read.get(None, {}) | _read_file())  # other processes may have written since
+        schedules = change(_read.get(None, {}) | kept())  # other processes may have written since
         _read[kernel_cache.write(FILE, json.dumps(schedules, indent=1, sort_keys=True).encode())] = schedules
 
 
 def _known() -> dict[str, str]:
     folder = kernel_cache.folder()
     schedules = _read.get(folder)
-    return _read.setdefault(folder, _read_file()) if schedules is None else schedules
+    return _read.setdefault(folder, kept()) if schedules is None else schedules
 
 
-def _read_file() -> dict[str, str]:
-    """The contents of the file; empty if it is missing or damaged."""
+def kept() -> dict[str, str]:
+    """All schedules kept on disk, by key; empty if the file is missing or damaged."""
     with suppress(ValueError, RecursionError):
         contents = json.loads(kernel_cache.read(FILE) or b"{}")
         return {str(key): str(schedule) for key, schedule in contents.items()} if isinstance(contents, dict) else {}

@@ -56,7 +56,7 @@ SUM_BLOCK = 64  # terms in one register before it is added to another; tests/cod
 BLOCKS = 64  # blocks of a parallel loop: enough to balance threads, at negligible cost; bench_spmm, power laws
 ROW_COST = 2  # fixed cost of a row, in nonzeros; bench_spmv
 
-# -- Caches (schedule/tiles.py, unroll_and_jam.py, specialize_table.py, workspace.py, frontend/relayout.py, runtime/slabs.py)
+# -- Caches (schedule/tiles.py, unroll_and_jam.py, specialize_table.py, workspace.py, frontend/relayout.py, runtime/pieces.py)
 
 TILE_REUSE = 20.0  # uses of each value from which walking the sparse operands again for each tile pays; bench_spmm, 10 % dense
 TILED_SHARE = 2  # an operand larger than the last cache divided by this is tiled
@@ -86,7 +86,7 @@ PADDED_ROW = 16  # cache lines per row from which rows are padded, so that they 
 SHORT_SUM = 2  # registers from which sums are as fast as in a copied layout; bench_linear
 SLAB = 256  # coordinates of a slab; smaller slabs reread the sparse operand; bench_linear, batches of thousands
 
-# -- Expressions and results (frontend/contraction.py, problem.py, runtime/long_rows.py, result_arrays.py, product_bounds.py)
+# -- Expressions and results (frontend/contraction.py, problem.py, runtime/pieces.py, result_arrays.py, assembling_binder.py)
 
 PATH_GAIN = 0.5  # a contraction path is taken below this share of the cost of one nest; bench_tensors, MTTKRP
 COST_STORED = 2.0  # cost of writing and reading one value of a temporary, in steps of a nest; bench_tensors

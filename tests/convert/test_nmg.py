@@ -13,10 +13,9 @@ import torch
 from weights import drawn
 
 import numscorch as ns
-from numscorch.frontend.operand import Operand
 from numscorch.frontend.parser import parse_einsum
 from numscorch.frontend.problem import make_problem
-from numscorch.frontend.requests import einsum_request
+from numscorch.frontend.requests import Operand, einsum_request
 from numscorch.ir.nmg_combinations import assigned, masks
 from numscorch.runtime.plans import make_plan, uncompiled
 from numscorch.schedule import schedule

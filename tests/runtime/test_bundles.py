@@ -18,7 +18,7 @@ from numscorch.commands import warming
 from numscorch.errors import BundleError, NumscorchError, UnsupportedError
 from numscorch.machine import atomic_files, fingerprints, kernel_cache, launcher
 from numscorch.measuring.requests import read_request
-from numscorch.runtime import bundles, makers, tuned
+from numscorch.runtime import bundles, tuned
 
 SPMV = {"A": "uniform:20000x20000:0.0005", "B": "dense:20000"}  # large enough for threads
 SMALL = {"A": "uniform:30x40:0.1"}
@@ -176,7 +176,7 @@ def test_machine_code_for_other_machines_is_left_out(bundle: Path, place: Path, 
         bundles.export(tmp_path / "none.bundle")
 
 
-VERSIONS = makers.made_by()["versions"]
+VERSIONS = bundles.made_by()["versions"]
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import numscorch as ns
-from numscorch.runtime.long_rows import cut
+from numscorch.runtime.pieces import cut
 from numscorch.schedule import tuning
 
 

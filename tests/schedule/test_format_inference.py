@@ -6,9 +6,9 @@ import pytest
 import torch
 
 import numscorch as ns
-from numscorch.frontend.operand import Operand, row_major
 from numscorch.frontend.parser import parse_einsum
 from numscorch.frontend.problem import Problem, make_problem
+from numscorch.frontend.requests import Operand, row_major
 from numscorch.ir.format import COO, CSC, CSF, CSR, DCSR, Format, dense, sorted_format
 from numscorch.schedule.facts import Target
 

@@ -15,9 +15,9 @@ from named_kernels import KERNELS, plain, stored
 from scale import scaled
 
 from numscorch.errors import NumscorchError
-from numscorch.frontend.operand import Operand
 from numscorch.frontend.parser import parse_einsum
 from numscorch.frontend.problem import Problem, make_problem
+from numscorch.frontend.requests import Operand
 from numscorch.frontend.statements import parse_statement
 from numscorch.ir.format import COO, CSF, CSR, DCSR, Format
 from numscorch.ir.index import Assignment, loops_of, variables_in

@@ -13,9 +13,9 @@ import numscorch as ns
 from numscorch import schedule as scheduling
 from numscorch.codegen import source
 from numscorch.codegen.source import generate
-from numscorch.frontend.operand import Operand
 from numscorch.frontend.parser import parse_einsum
 from numscorch.frontend.problem import Problem, make_problem
+from numscorch.frontend.requests import Operand
 from numscorch.ir.format import dense
 from numscorch.ir.index import IndexVar
 from numscorch.runtime import plans

@@ -13,7 +13,7 @@ import torch
 import numscorch as ns
 from numscorch.codegen.source import generate
 from numscorch.frontend.fused_problem import fused_problem
-from numscorch.frontend.operand import Operand
+from numscorch.frontend.requests import Operand
 from numscorch.ir.format import CSR, dense as dense_format, sorted_format
 from numscorch.programs.fusion import OperandKind, fused_request
 from numscorch.runtime.plans import _plans, uncompiled
