@@ -23,7 +23,7 @@ from ..frontend.datatypes import COMPILED, WIDENED, listed
 from ..frontend.fused_problem import FusedRequest, fused_problem
 from ..frontend.problem import Problem, check_loops, make_problem
 from ..frontend.relayout import moving, strides_with_last, with_last
-from ..frontend.requests import Operand, Request, row_major, scheduled
+from ..frontend.requests import Operand, Request, row_major, scheduled, sizes_of, with_sizes
 from ..ir import index as ix
 from ..ir.format import Format, dense
 from ..ir.symbolic import Decisions, evaluated
