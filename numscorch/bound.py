@@ -19,12 +19,12 @@ from .frontend.problem import extents_of, wanted_format
 from .frontend.requests import NAMES, Operand
 from .ir.format import COO, Format, as_format, dense
 from .programs.call import EinsumCall
+from .programs.chains import Chain
 from .programs.fitting import ABSENT, Fitting, Fittings, is_plain
 from .programs.native import wrap
 from .programs.operands import STRIDED, call_form, check_is_tensor, identify, is_all_native, kernel_operand
 from .programs.pairing import paired
 from .programs.reductions import check_reduction, prepared
-from .programs.steps import Chain
 from .programs.tracing import TRACERS, holds_traced
 from .runtime.plans import Plan, find_plan, known_plan
 from .tensors.graph_breaks import graph_break

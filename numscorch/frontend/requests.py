@@ -246,6 +246,6 @@ def with_sizes(operands: Sequence[Operand], sizes: Iterable[int]) -> list[Operan
     remaining, described = iter(sizes), []
     for operand in operands:
         shape = tuple(islice(remaining, len(operand.shape)))
-        strides = row_major(shape) if operand.is_row_major else tuple(islice(remaining, len(shape)))
+        strides = row_major(shape) if operand.is_row_major else tuple(islice(remaining, len(operand.strides)))
         described.append(replace(operand, shape=shape, strides=strides, counts=tuple(map(rounded, operand.counts))))
     return described

@@ -22,6 +22,7 @@ from ..tensors.sparse_tensor import SparseTensor
 from ..tensors.torch_layouts import has_torch_layout
 from . import gradients
 from .call import EinsumCall
+from .chains import Chain, ChainRecorder
 from .dense_operands import dense_result
 from .empty_reductions import in_format, semiring_zero
 from .fitting import remember_call
@@ -37,7 +38,6 @@ from .operands import (
 )
 from .outputs import check_before, write
 from .pairing import paired
-from .steps import Chain, ChainRecorder
 
 
 def compute(expr: str | Request, operands: Sequence[Any], format: Format | str | None = None, out: Any = None) -> Any:

@@ -21,13 +21,14 @@ from ..schedule.facts import rounded
 from ..tensors.parameter import unwrapped
 from ..tensors.sparse_tensor import SparseTensor
 from . import gradients
+from .chains import ChainRecorder
 from .derived_operands import derives, is_index_size, with_derived
 from .dispatch import compute
 from .fused_gradients import fused_with_gradients
 from .fused_operands import is_native, returned, widened_operand
 from .operands import STRIDED, check_is_tensor, check_not_recorded, identify, is_transformed
 from .sizes import check_sizes
-from .steps import ChainRecorder, ProgramStep, Steps
+from .steps import ProgramStep, Steps
 
 NUMBERS = {int, float, complex}
 PLAIN = {SparseTensor, Tensor, torch.nn.Parameter} | NUMBERS

@@ -1,28 +1,17 @@
-"""The steps of a program: what evaluation runs, what explain tells, and what is kept for the next call.
-
-*Executables* are the steps for operands of a kind, *chains* their functions for operands of certain sizes. They are to a program what a
-kind and its plans are to one request: one lookup finds them, and nothing is planned again.
-"""
+"""The kernels of a program, in the order in which they run: what evaluation runs and what explain tells."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
-from torch import Tensor
-
 from ..frontend.gradient_requests import CONSTANT
-from ..frontend.requests import NAMES, Request
+from ..frontend.requests import Request
 from ..frontend.statements import ProgramPart
 from ..ir.format import Format
 from ..ir.functions import REDUCTIONS
-from ..runtime.plans import Plan, known_plan, plan_for
-from ..tensors.sparse_tensor import SparseTensor
-from .dense_operands import dense_result
 from .fusion import Group, group_from
-from .operands import DeferredOperand, identify
 from .pairing import in_pairs
 
 Wanted = Format | str | None
@@ -100,107 +89,3 @@ class Steps:
             return self.format
         is_read = not is_last and part.request.op in REDUCTIONS and len(part.request.subscripts.result) < 2
         return "dense" if part.request.op == CONSTANT or is_read else None
-
-
-@dataclass(frozen=True, slots=True)
-class RequestStep:
-    """A request, the wanted format of its result, and the positions of its operands.
-
-    The program's operands come first, then the results of earlier steps.
-    """
-
-    request: Request
-    format: Any
-    reads: tuple[int, ...]
-
-    def ready(self, operands: Sequence[Any]) -> Callable[..., Any]:
-        """The function that computes the step for operands like these."""
-        if SparseTensor not in map(type, operands):
-            return partial(dense_result, self.request)
-        return plan_for(self.request, operands, self.format).run
-
-
-@dataclass(frozen=True, slots=True)
-class Chain:
-    """Functions of the steps for operands of certain sizes; the last one computes the result.
-
-    >>> Chain(((lambda a, b: a + b, (0, 1)), (lambda a, b: a * b, (2, 0)))).run(3, 4)
-    21
-    """
-
-    steps: tuple[tuple[Callable[..., Any], tuple[int, ...]], ...]
-
-    def run(self, *operands: Any) -> Any:
-        """Run all steps and return the last one's result."""
-        values = list(operands)
-        for run, reads in self.steps:
-            values.append(run(*[values[at] for at in reads]))
-        return values[-1]
-
-
-@dataclass(frozen=True, slots=True)
-class Executable:
-    """The steps of a program; they are the same for all operands of a kind."""
-
-    steps: tuple[RequestStep, ...]
-
-    def run(self, operands: Sequence[Any]) -> tuple[Any, Chain]:
-        """The result, and the chain for operands of these sizes."""
-        values, functions = list(operands), []
-        for step in self.steps:
-            given = [values[at] for at in step.reads]
-            functions.append((step.ready(given), step.reads))
-            values.append(functions[-1][0](*given))
-        return values[-1], Chain(tuple(functions))
-
-
-@dataclass(slots=True)
-class ChainRecorder:
-    """Records the steps of a first call to build an executable.
-
-    A step can call its plan directly only if its operands have the same signatures in every call of the chain. This holds for the
-    chain's operands, dense results, and results that keep an operand's pattern. If an operand may be stored differently in the
-    next call, none is built. The last step's result may be any sparse tensor, because no step reads it.
-    """
-
-    steps: list[RequestStep] = field(default_factory=list)
-    functions: list[tuple[Callable[..., Any], tuple[int, ...]]] = field(default_factory=list)
-    is_fixed: bool = True
-    is_last_alike: bool = True
-
-    def note(self, request: Request, format: Any, reads: Sequence[int], operands: Sequence[Any], result: Any) -> None:
-        """Record a step that computed a result from the operands at these positions."""
-        self.is_fixed &= self.is_last_alike
-        ready, signatures = identify(operands)
-        plan = None
-        if SparseTensor not in map(type, ready):
-            tensors = [o.tensor if isinstance(o, DeferredOperand) else o for o in ready]
-            self.is_fixed &= format is None and not any(t.requires_grad for t in tensors)
-            self.functions.append((partial(dense_result, request), tuple(reads)))
-        elif (plan := known_plan(request, format, signatures)) is not None:
-            self.is_fixed &= plan.problem.requested is None
-            self.functions.append((plan.run, tuple(reads)))
-        else:
-            self.is_fixed = False
-        self.steps.append(RequestStep(request, format, tuple(reads)))
-        self.is_last_alike = _is_alike(result, plan, ready)
-        self.is_fixed &= self.is_last_alike or isinstance(result, SparseTensor)
-
-    def chain(self) -> Chain | None:
-        """The chain, or None if the next call may need other steps."""
-        return Chain(tuple(self.functions)) if self.is_fixed else None
-
-    def executable(self) -> Executable:
-        """The steps, for operands of other sizes."""
-        return Executable(tuple(self.steps))
-
-
-def _is_alike(result: Any, plan: Plan | None, operands: Sequence[Any]) -> bool:
-    """Whether every call's result has the same signature: a dense tensor, or one with the pattern of the plan's designated operand.
-
-    The pattern of another operand may match by chance, such as that of ``A.t()`` if a step transposes A.
-    """
-    if isinstance(result, SparseTensor):
-        shares = None if plan is None else plan.problem.result.shares
-        return shares is not None and result.pattern is operands[NAMES.index(shares)].pattern
-    return isinstance(result, Tensor) and result.is_contiguous()
