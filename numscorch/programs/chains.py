@@ -12,8 +12,10 @@ from typing import Any
 
 from torch import Tensor
 
+from ..errors import SizeError
+from ..frontend.problem import size_clash
 from ..frontend.requests import NAMES, Request
-from ..runtime.plans import Plan, known_plan, plan_for
+from ..runtime.plans import Plan, known_plan
 from ..tensors.sparse_tensor import SparseTensor
 from .dense_operands import dense_result
 from .operands import DeferredOperand, identify
@@ -29,12 +31,6 @@ class RequestStep:
     request: Request
     format: Any
     reads: tuple[int, ...]
-
-    def ready(self, operands: Sequence[Any]) -> Callable[..., Any]:
-        """The function that computes the step for operands like these."""
-        if SparseTensor not in map(type, operands):
-            return partial(dense_result, self.request)
-        return plan_for(self.request, operands, self.format).run
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,22 +49,6 @@ class Chain:
         for run, reads in self.steps:
             values.append(run(*[values[at] for at in reads]))
         return values[-1]
-
-
-@dataclass(frozen=True, slots=True)
-class Executable:
-    """The steps of a program; they are the same for all operands of a kind."""
-
-    steps: tuple[RequestStep, ...]
-
-    def run(self, operands: Sequence[Any]) -> tuple[Any, Chain]:
-        """The result, and the chain for operands of these sizes."""
-        values, functions = list(operands), []
-        for step in self.steps:
-            given = [values[at] for at in step.reads]
-            functions.append((step.ready(given), step.reads))
-            values.append(functions[-1][0](*given))
-        return values[-1], Chain(tuple(functions))
 
 
 @dataclass(slots=True)
@@ -110,6 +90,28 @@ class ChainRecorder:
     def executable(self) -> Executable:
         """The steps, for operands of other sizes."""
         return Executable(tuple(self.steps))
+
+
+@dataclass(frozen=True, slots=True)
+class Executable:
+    """The steps of a program for operands of a kind."""
+
+    steps: tuple[RequestStep, ...]
+
+    def run(self, operands: Sequence[Any], compute: Callable[..., Any]) -> tuple[Any, Chain | None]:
+        """The result, and the chain for operands of these sizes; ``compute`` is ``dispatch.compute``.
+
+        Raises:
+            SizeError: an index has two sizes.
+        """
+        values, recorder = list(operands), ChainRecorder()
+        for step in self.steps:
+            given = [values[at] for at in step.reads]
+            if SparseTensor not in map(type, given) and size_clash(step.request.subscripts, [value.shape for value in given]):
+                raise SizeError(f"the sizes of {step.request} differ")
+            values.append(compute(step.request, given, step.format))
+            recorder.note(step.request, step.format, step.reads, given, values[-1])
+        return values[-1], recorder.chain()
 
 
 def _is_alike(result: Any, plan: Plan | None, operands: Sequence[Any]) -> bool:

@@ -57,8 +57,9 @@ def evaluate_parts(text: str, operands: Mapping[str, Any], format: Format | str 
     executable = known_plan(text, format, kinds)
     if executable is not None:
         with suppress(SizeError):  # sizes that do not fit: raised again below, in the words of the program
-            result, chain = executable.run(ready)
-            remember((text, format, *key), chain)
+            result, chain = executable.run(ready, compute)
+            if chain is not None:
+                remember((text, format, *key), chain)
             return result
     recorder = ChainRecorder()
     result = _evaluated(text, dict(zip(operands, ready, strict=True)), format, recorder)

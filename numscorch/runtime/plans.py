@@ -39,7 +39,7 @@ from ..tensors.sparse_tensor import SparseTensor
 from .assembling_binder import AssemblingBinder
 from .binder import BINDS, Bind, Binder
 from .pieces import cut, in_slabs, operand_to_cut, slabs_of
-from .tuned import chosen
+from .tuned import chosen, state as schedules_chosen
 
 MOST_PLANS = 4096
 P = TypeVar("P")
@@ -169,7 +169,7 @@ def _keep(table: dict[Hashable, P], key: Hashable, value: P) -> P:
 def make_plan(request: Request, operands: Sequence[Any], format: Format | str | None) -> Plan:
     """The plan of a request: for sizes that lead to the decisions of an earlier plan, its kernel is bound to them."""
     kinds, (kind_key, sizes) = _tables().kinds, _kind_and_sizes(operands)
-    key = (request, format, *kind_key)
+    key = (request, format, schedules_chosen(), *kind_key)
     decisions = kinds[key] if key in kinds else _keep(kinds, key, Decisions())
     kind: PlanKind | None = decisions.find(sizes)
     if kind is None:

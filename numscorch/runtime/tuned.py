@@ -48,6 +48,12 @@ def chosen(expr: str, operands: Sequence[Operand], format: Format | str | None) 
     return schedules.get(key_of(expr, operands, format)) or None if schedules else None
 
 
+def state() -> tuple[int, int] | None:
+    """What the choice of a schedule depends on besides the request and its operands; None if none was ever chosen."""
+    schedules = _known()
+    return (len(schedules), workers()) if schedules else None
+
+
 def remember(key: str, schedule: str) -> None:
     """Keep a schedule, or "" for the compiler's own, for this process and, if the cache is writable, for later ones."""
     _keep(lambda stored: stored | {key: schedule})

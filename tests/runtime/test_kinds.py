@@ -17,7 +17,8 @@ import numscorch as ns
 from numscorch.errors import NumscorchError
 from numscorch.frontend.requests import einsum_request
 from numscorch.ir.symbolic import DECIDING, Decisions
-from numscorch.runtime import plans as dispatch
+from numscorch.machine import kernel_cache
+from numscorch.runtime import plans as dispatch, tuned
 
 
 def outcome(case: EinsumCase) -> np.ndarray | str:
@@ -130,3 +131,60 @@ def test_operands_of_another_device_have_no_kind(fresh_plans: pytest.MonkeyPatch
             ns.einsum("ij,jk->ik", A, torch.ones(4, size))
         with pytest.raises(ns.UnsupportedError, match="an operand is on meta"):
             dispatch.launch(einsum_request("ij,jk->ik", (2, 2)), (A, torch.ones(4, 35, device="meta")), None)
+
+
+BLOCKS = ns.Format("(i, j) -> (i // 8: dense, i % 8 // 4: dense, i % 4: dense, j: compressed)")
+
+
+@pytest.mark.parametrize("text", ["C[i,j] = A[i,j] + B[i,j]", "C[i,j] = A[i,j] * B[i,j]", "T[i,j] = A[i,j] + B[i,j]; C[i,j] = 2 * T[i,j]"])
+@pytest.mark.parametrize("format", [BLOCKS, ns.CSC, None], ids=str)
+def test_programs_of_other_sizes_return_the_format_that_new_ones_do(
+    text: str, format: ns.Format | None, fresh_plans: pytest.MonkeyPatch
+) -> None:
+    """The native format of a kernel's result depends on the remainder of the blocks."""
+
+    def given(size: int) -> dict[str, ns.SparseTensor]:
+        generator = torch.Generator().manual_seed(size)
+        entries = [torch.randperm(size * size, generator=generator)[:500] for _ in "AB"]
+        matrices = [torch.zeros(size * size).index_fill(0, at, 1.0).reshape(size, size) for at in entries]
+        return {name: ns.from_torch(matrix, BLOCKS) for name, matrix in zip("AB", matrices, strict=True)}
+
+    with dispatch.uncompiled():
+        for size in (64, 61, 61, 60, 64):  # they round to the same number
+            result = ns.evaluate(text, format=format, **given(size))
+            with dispatch.uncompiled():
+                expected = ns.evaluate(text, format=format, **given(size))
+            assert result.format == expected.format
+            torch.testing.assert_close(result.to_dense(), expected.to_dense())
+
+
+@pytest.mark.parametrize("step", ["T[i,k] = x[i,j] * w[j,k]", "T[i,k] = x[i,k] + w[i,k]", "T[i,k] = x[i,i] * w[i,k]"])
+def test_dense_steps_of_known_programs_raise_errors_in_their_own_words(step: str, fresh_plans: pytest.MonkeyPatch) -> None:
+    text = f"{step}\ny[i,k] = A[i,j] * T[j,k]"
+
+    def error_for(x: torch.Tensor) -> str:
+        with pytest.raises(ns.SizeError) as error:
+            ns.evaluate(text, A=ns.from_torch(torch.eye(60)), x=x, w=torch.ones(60, 60))
+        return str(error.value)
+
+    with dispatch.uncompiled():
+        ns.evaluate(text, A=ns.from_torch(torch.eye(60)), x=torch.ones(60, 60), w=torch.ones(60, 60))
+        message = error_for(torch.ones(60, 57))
+        with dispatch.uncompiled():
+            assert message == error_for(torch.ones(60, 57))
+
+
+def test_new_sizes_take_a_schedule_that_is_adopted_later(fresh_plans: pytest.MonkeyPatch) -> None:
+    request = einsum_request("ij,jk->ik", (2, 2))
+
+    def operands(size: int) -> tuple[ns.SparseTensor, torch.Tensor]:
+        return ns.from_torch(torch.eye(size)), torch.ones(size, 8)
+
+    with dispatch.uncompiled():
+        ns.einsum("ij,jk->ik", *operands(60))
+        key = tuned.key_of(str(request), dispatch.describe_all(operands(61)), None)
+        fresh_plans.setitem(tuned._read, kernel_cache.folder(), {key: "reorder(i, k, j)"})
+        known = dispatch.make_plan(request, operands(61), None)
+        with dispatch.uncompiled():
+            assert str(known.steps[-1].stmt) == str(dispatch.make_plan(request, operands(61), None).steps[-1].stmt)
+        assert "k" in str(known.steps[-1].stmt)
