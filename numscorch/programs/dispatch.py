@@ -60,7 +60,10 @@ def compute(expr: str | Request, operands: Sequence[Any], format: Format | str |
     if plan is None:
         if torch.is_grad_enabled() and gradients.wanted(operands):
             return _compute_with_gradients(request, operands, format, out)
-        if DeferredOperand in map(type, ready):
+        kinds = set(map(type, ready))
+        if SparseTensor not in kinds:
+            return _compute_dense(request, ready, format, out)
+        if DeferredOperand in kinds:
             ready, signatures = identify(list(map(kernel_operand, ready)))
         if (result := _rewritten(request, ready, format, out, (request, format, *signatures))) is not None:
             return result if result is out else _like_operands(result, operands, format)
@@ -89,7 +92,9 @@ def _compute_with_gradients(request: Request, operands: Sequence[Any], format: F
         UnsupportedError: ``out`` is given; gradients cannot flow into it.
     """
     attached = list(map(gradients.attached, operands))
-    if out is not None and SparseTensor in map(type, attached):
+    if SparseTensor not in map(type, attached):
+        return _compute_dense(request, attached, format, out)
+    if out is not None:
         raise UnsupportedError("out= takes no gradients, and an operand requires grad: leave it out, or compute under torch.no_grad()")
     result = _rewritten(request, attached, format, out)
     if result is None:
@@ -103,13 +108,11 @@ def _like_operands(result: Any, operands: Sequence[Any], format: Any) -> Any:
 
 
 def _rewritten(request: Request, operands: Sequence[Any], format: Any, out: Any, key: Hashable = None) -> Any:
-    """The result of a request that torch computes, or that is rewritten; None if one kernel computes it as it stands.
+    """The result of a request that is rewritten; None if one kernel computes it as it stands.
 
-    The rewrites, in this order: to operands of one data type, and to pairs of operands. What they give is computed again. If ``key``
+    Rewrites, in this order: to operands of one data type, and to pairs of operands. Their requests are computed again. If ``key``
     is given, the steps are cached as a chain.
     """
-    if SparseTensor not in map(type, operands):
-        return _compute_dense(request, operands, format, out)
     if (target := target_of(request, operands)) is not None:
         return _compute_promoted(request, operands, target, format, out)
     if len(parts := paired(request, operands)) > 1:

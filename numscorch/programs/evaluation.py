@@ -26,6 +26,7 @@ from .derived_operands import derives, is_index_size, with_derived
 from .dispatch import compute
 from .fused_gradients import fused_with_gradients
 from .fused_operands import is_native, returned, widened_operand
+from .fusion import Group
 from .operands import STRIDED, check_is_tensor, check_not_recorded, identify, is_transformed
 from .sizes import check_sizes
 from .steps import ProgramStep, Steps
@@ -143,7 +144,7 @@ def computed(
     steps = Steps(parts, values, format, values, not is_transformed(tuple(values.values())))
     for step in steps:
         if step.group is not None:
-            result = _fused(text, steps, step, values)
+            result = _fused(text, steps, step, step.group, values)
             if result is None:
                 steps.refuse()
                 continue
@@ -169,11 +170,8 @@ def _prepare(text: str, parts: Sequence[ProgramPart], values: dict[str, Any]) ->
         _check_ranks(text, part, values)
 
 
-def _fused(text: str, steps: Steps, step: ProgramStep, values: Mapping[str, Any]) -> Any:
+def _fused(text: str, steps: Steps, step: ProgramStep, group: Group, values: Mapping[str, Any]) -> Any:
     """Compute a group of parts with one kernel; return None if gradients flow and separate kernels for the parts are better."""
-    group = step.group
-    if group is None:
-        raise TypeError(f"{step} is no group")
     inputs = [values[name] for name in group.operands]
     operands = list(map(widened_operand, inputs))
 

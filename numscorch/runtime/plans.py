@@ -54,7 +54,7 @@ _kernels: dict[str, Kernel] = {}
 class Plan:
     """The problem of a request, the steps of its schedule, its kernel, the result's shape, and a function from operands to the result.
 
-    The sizes in ``problem`` are symbolic. Plans for other sizes share it, so that their values are those of the first plan.
+    Plans for other sizes share ``problem``, so its sizes have the values of the first plan: functions that run do not read them.
     """
 
     problem: Problem
@@ -80,8 +80,14 @@ class PlanKind:
 
 @dataclass(frozen=True, slots=True)
 class Tables:
-    """A function that builds kernels, the plans and kernels that it made, a hook that may replace what plans of a new kind share,
-    and what is shared, by what does not depend on sizes and then by decisions about sizes.
+    """Plans and kernels.
+
+    Attributes:
+        build: builds a kernel.
+        plans: plans by signatures; chains of programs too.
+        kernels: kernels by the names of their sources.
+        on_kind: returns the kind to keep in place of a new one.
+        kinds: kinds of plans, by all that does not depend on sizes, and then by decisions about sizes.
     """
 
     build: Callable[[Source], Kernel]
@@ -254,7 +260,7 @@ def forget(request: Request) -> None:
 
 
 def _in_parts(request: Request, at: int) -> Bind:
-    """The functions of plans, for any sizes the same, that cut the long rows of an operand, and launch the plan of the cut operand."""
+    """The function, for all sizes the same, that cuts the long rows of an operand and launches the plan of the cut operand."""
 
     def run(*operands: Any) -> Any:
         cut_rows = cut(operands[at].pattern)

@@ -243,14 +243,14 @@ def total(A: ShardedSparseTensor, dim: Any = None, keepdim: bool = False, *, dty
 
 
 @on_all_ranks
-def norm(A: ShardedSparseTensor, p: float | str = 2, dim: Any = None) -> torch.Tensor:
+def norm(A: ShardedSparseTensor, p: float | str = 2, dim: Any = None, keepdim: bool = False, **options: Any) -> torch.Tensor:
     """The norm of the stored values of all ranks.
 
     Raises:
         UnsupportedError: a norm over single dimensions, or another one than 1, 2, inf and "fro".
     """
     powers = {"fro": 2, 2: 2, 1: 1, float("inf"): float("inf")}
-    if dim is not None or p not in powers:
+    if dim is not None or keepdim or p not in powers or any(option is not None for option in options.values()):
         raise UnsupportedError(f"norm(p={p!r}, dim={dim}) of a sharded matrix: p is 1, 2, inf or 'fro', over all entries")
     power = powers[p]
     if power == float("inf"):
@@ -318,7 +318,7 @@ IMPLEMENTED: dict[Any, Callable[..., Any]] = {
     torch.softmax: of_rows(torch.softmax),
     torch.log_softmax: of_rows(torch.log_softmax),
     torch.sparse.softmax: of_rows(torch.softmax),
-    functional.softmax: of_rows(torch.softmax),
+    functional.softmax: of_rows(functional.softmax),
     functional.linear: linear,
     torch.einsum: lambda expr, *operands: sharded_einsum(EinsumCall(expr, operands)),
     torch.Tensor.__rmatmul__: lambda right, left: matmul(left, right),

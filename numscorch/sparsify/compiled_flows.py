@@ -17,7 +17,7 @@ from ..errors import UnsupportedError
 from ..programs.torch_compile import constant, is_whole
 from ..sparsifiers.sparsify import mask_of, sparsify
 from ..tensors.ledgers import densifying
-from .flows import Flow
+from .plan import Flow
 
 _rules: WeakValueDictionary[int, Flow] = WeakValueDictionary()
 _numbers = itertools.count()

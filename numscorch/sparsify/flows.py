@@ -13,24 +13,12 @@ from typing import Any
 import torch
 
 from ..errors import OperandError, UnsupportedError
-from ..ir.format import COO, Format
+from ..ir.format import COO
 from ..sparsifiers.entrywise import MovementScores
 from ..sparsifiers.sparsify import Sparsifier, mask_of, sparsify
 from ..tensors.parameter import SparseParameter
 from .layers import sites_of
-from .plan import PlanRule, SparsityPlan, named_by
-
-
-@dataclass(frozen=True)
-class Flow:
-    """A hook of a plan's rule: the name of the module or parameter, the sparsifier, and the format of the kept entries.
-
-    Without a format, the kept entries stay in a dense tensor.
-    """
-
-    name: str
-    sparsifier: Sparsifier
-    format: Format | None = None
+from .plan import Flow, PlanRule, SparsityPlan, named_by
 
 
 class SparseActivation(Flow):

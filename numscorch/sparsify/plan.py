@@ -27,6 +27,18 @@ Budget = Callable[[Mapping[str, Any]], Mapping[str, float]]
 
 
 @dataclass(frozen=True)
+class Flow:
+    """A hook of a plan's rule: the name of the module or parameter, the sparsifier, and the format of the kept entries.
+
+    Without a format, the kept entries stay in a dense tensor.
+    """
+
+    name: str
+    sparsifier: Sparsifier
+    format: Format | None = None
+
+
+@dataclass(frozen=True)
 class _Budget(WithFraction):
     is_budget: ClassVar[bool] = True
 
