@@ -8,7 +8,8 @@ from ..operators.naming import publish
 from ..tensors.parameter import Parameter, SparseParameter
 from . import functional, graphs, patterns
 from .attention import SparseAttention, SparseTransformerEncoderLayer
-from .embedding import SparseEmbedding, SparseEmbeddingBag
+from .embedding import SparseEmbeddingBag
+from .embedding_table import SparseEmbedding
 from .graph_attention import GATConv
 from .graph_convolutions import GCNConv, GINConv, SAGEConv
 from .moe import MoE

@@ -12,7 +12,7 @@ from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
 
 from ..errors import DenseFallbackWarning, OperandError, UnsupportedError
 from ..ir.format import Format
-from ..nn.embedding import SparseEmbedding
+from ..nn.embedding_table import SparseEmbedding
 from ..nn.projections import SparseMultiheadAttention
 from ..nn.sparse_layers import SparseConv2d, SparseLinear
 from ..sparsifiers.sparsify import Sparsifier
