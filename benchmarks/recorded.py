@@ -15,14 +15,16 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from numscorch.codegen.kernel import Kernel, Run, build
 from numscorch.codegen.machine import Addresses
 from numscorch.codegen.source import Source
 from numscorch.explanation.explanation import Explanation
-from numscorch.frontend.requests import Operand, Request
 from numscorch.runtime.plans import Tables, apart
+
+if TYPE_CHECKING:  # other packages have these elsewhere
+    from numscorch.frontend.requests import Operand, Request
 
 FOLDER = "NUMSCORCH_CACHE_DIR"
 CALLS = 20  # the overhead is their median
