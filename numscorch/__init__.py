@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING as _TYPE_CHECKING, Any
 
 import torch as _torch
 
-from .machine import guards as _guards  # first: it pauses the garbage collector until _guards.resume()
+from .machine import guards as _compile_guards  # first: it pauses the garbage collector until _compile_guards.resume()
 
 # isort: split
 from . import nn, operators
@@ -97,7 +97,7 @@ _METHODS.update(
     to_torch_sparse=_to_torch_sparse,
 )
 operators.register()
-_guards.resume()
+_compile_guards.resume()
 
 __version__ = "0.1.0"
 __all__ = [

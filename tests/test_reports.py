@@ -285,6 +285,7 @@ def test_pytorch_79542_distributed_data_parallel(tmp_path: Path) -> None:
         net = torch.nn.parallel.DistributedDataParallel(Net())
         net(torch.randn(4, 5)).sum().backward()
         assert net.module.weight.values.grad is not None
+        del net  # before its group, whose end waits for threads that may wait for Python
     finally:
         torch.distributed.destroy_process_group()
 

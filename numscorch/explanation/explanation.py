@@ -129,7 +129,7 @@ def as_computed(
     """The request that kernels compute for operands of these data types, the operands as kernels read them, and the result's data type.
 
     Raises:
-        UnsupportedError: no kernel computes with these data types (see ``promotion.target_of``).
+        UnsupportedError: no kernel computes with these data types (see ``datatypes.target_of``).
     """
     target = promotion_of(request, tuple([(dtype, len(operand.shape)) for dtype, operand in zip(dtypes, operands, strict=True)]))
     if target.computed is torch.bool:

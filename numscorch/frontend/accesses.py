@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import count
 
 from ..ir.derived_formats import flattened
 from ..ir.format import Format, dense
@@ -35,6 +34,8 @@ from .splitting import Splitting
 @dataclass(frozen=True, slots=True)
 class Accesses:
     """A request with its operands, the formats in which sparse ones are read, the split of its indices, and all extents.
+
+    ``formats`` has the sparse operands only, by position.
 
     Methods add the extents of fresh variables to ``extents``.
     """
@@ -209,7 +210,9 @@ class Accesses:
         return [Access(tensor, tuple(indices)), *identities]
 
     def _fresh(self, var: IndexVar, extent: int) -> IndexVar:
-        fresh = next(name for name in (IndexVar(f"{var}_{number}") for number in count(1)) if name not in self.extents)
+        number = 1
+        while (fresh := IndexVar(f"{var}_{number}")) in self.extents:
+            number += 1
         self.extents[fresh] = extent
         return fresh
 

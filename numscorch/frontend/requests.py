@@ -203,7 +203,7 @@ class Operand:
         counts: number of positions in each level of a sparse operand.
         spreads: imbalance of a sparse operand's rows, see ``Pattern.spreads``.
         has_long_rows: whether one row holds a large share of all entries.
-        peaks: frequency of the most frequent coordinate in each level, see ``peaks_of``.
+        peaks: frequency of the most frequent coordinate in each level, see ``Pattern.peaks``.
         beside: position of the first operand that has the same pattern object, if an earlier one has.
     """
 

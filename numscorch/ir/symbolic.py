@@ -272,7 +272,7 @@ class Decisions:
         return node
 
     def of(self, given: Sequence[int], make: Callable[[tuple[int, ...]], T]) -> T:
-        """What was made for sizes with the same answers, or what ``make`` makes of symbolic sizes.
+        """The object that was made for sizes with the same answers; if there is none, ``make`` makes it of symbolic sizes.
 
         The questions are recorded for the ``given`` sizes as well, where these are symbolic.
 

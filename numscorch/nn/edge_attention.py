@@ -21,7 +21,7 @@ from ..api import einsum, evaluate
 from ..errors import OperandError, SizeError, UnsupportedError
 from ..ir.format import Format
 from ..ir.levels import Compressed, Dense
-from ..programs.autograd import Differentiable, by_parts, through
+from ..programs.autograd import Differentiable, gradients_by_autograd, through
 from ..tensors.graph_breaks import graph_break
 from ..tensors.modes import in_transform
 from ..tensors.pattern import Pattern
@@ -133,7 +133,7 @@ class _AttentionCall(Differentiable):
     ) -> Sequence[Tensor | None]:
         """The gradients of the features and of the scores."""
         if torch.is_grad_enabled():
-            return by_parts(self.by_parts(*values), values, upstream, needed)
+            return gradients_by_autograd(self.by_parts(*values), values, upstream, needed)
         exponentials, totals, result = saved
         shared = upstream / totals[..., None]
         E = self.edges.with_values(exponentials)

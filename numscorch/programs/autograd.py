@@ -16,6 +16,8 @@ from ..tensors.modes import in_transform
 class Differentiable:
     """A computation by kernels, as autograd sees it: a function of tensors, with their gradients.
 
+    Within transforms of torch.func, ``run`` may return the result only, and ``over_batch`` is required.
+
     Attributes:
         keeps_result: whether the gradients need the result.
     """
@@ -23,13 +25,13 @@ class Differentiable:
     keeps_result = False
 
     def run(self, values: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        """The result, and what else the gradients need."""
+        """The result, and further tensors that the gradients need."""
         raise NotImplementedError
 
     def gradients(
         self, values: Sequence[Tensor], saved: Sequence[Tensor], upstream: Tensor, needed: Sequence[bool]
     ) -> Sequence[Tensor | None]:
-        """The gradients that are needed; ``saved`` is what ``run`` returned besides the result, or the result if it is kept."""
+        """The gradients that are needed; ``saved`` has the further tensors of ``run``, or the result if it is kept."""
         raise NotImplementedError
 
     def over_batch(self, size: int, values: Sequence[Tensor], batched: Sequence[bool]) -> Tensor:
@@ -44,8 +46,8 @@ def through(call: Differentiable, values: Iterable[Tensor]) -> Tensor:
     return result
 
 
-def by_parts(result: Tensor, values: Sequence[Tensor], upstream: Tensor, needed: Sequence[bool]) -> list[Tensor | None]:
-    """The gradients of a result that differentiable operations computed, for callers who differentiate them again."""
+def gradients_by_autograd(result: Tensor, values: Sequence[Tensor], upstream: Tensor, needed: Sequence[bool]) -> list[Tensor | None]:
+    """The gradients of a result of differentiable operations; they can be differentiated again."""
     wanted = [value for value, is_needed in zip(values, needed, strict=True) if is_needed]
     gradients = iter(torch.autograd.grad(result, wanted, upstream, create_graph=True, allow_unused=True))
     return [next(gradients) if is_needed else None for is_needed in needed]

@@ -13,7 +13,7 @@ from ..convert.values import to_dense
 from ..frontend.requests import NAMES
 from ..tensors.sparse_tensor import SparseTensor
 from .adjoints import Adjoint, adjoint_of
-from .autograd import Differentiable, by_parts, through
+from .autograd import Differentiable, gradients_by_autograd, through
 from .dispatch import compute
 from .fusion import Group, OperandKind
 from .gradients import with_patterns
@@ -64,7 +64,7 @@ class _Fused(Differentiable):
     ) -> Sequence[Tensor | None]:
         operands = with_patterns(values, self.patterns)
         if torch.is_grad_enabled():
-            return by_parts(self.parts(operands), values, upstream, needed)
+            return gradients_by_autograd(self.parts(operands), values, upstream, needed)
         gradients = _gradients(self.adjoint, operands, saved, upstream)
         terms = zip(NAMES, values, self.patterns, needed, strict=False)
         return [_shaped(gradients.get(name), v, pattern is not None) if need else None for name, v, pattern, need in terms]

@@ -171,7 +171,7 @@ class DifferentiableCall(Differentiable):
         self.keeps_result = chooses(request)
 
     def run(self, values: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        """The result, or its values; nothing more is saved."""
+        """The result, or its values. The operands of the call serve its first run; later runs take ``values``."""
         operands = self.operands or with_patterns(values, self.patterns)
         self.operands = ()
         result = self.compute(self.request, [o if isinstance(o, SparseTensor) else o.detach() for o in operands], self.format)

@@ -39,7 +39,7 @@ from ..tensors.sparse_tensor import SparseTensor
 from .blocks import coordinate_cuts, cuts_of, equal_cuts, longest_row, placed, placed_equally, shared_out
 
 Bind = Callable[[Sequence[int]], Callable[..., Any]]
-"""From the sizes of the operands (``frontend.requests.symbolic``) to a function from the operands to the result."""
+"""From the sizes of the operands (``frontend.requests.with_sizes``) to a function from the operands to the result."""
 ALLOCATORS = {"list": "empty", "mark": "zeros", "seen": "zeros", "flag": "zeros", "table": "empty"}  # NumPy allocators
 
 PADDING = 16  # places past the end of a row, even of an empty row, that a register may reach

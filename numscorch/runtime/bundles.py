@@ -137,16 +137,20 @@ def bring_in(path: str | PathLike[str]) -> Bundled:
     description, files = _read(file)
     check_maker(file, description["made"])
     schedules = _schedules(file, files.pop(tuned.FILE, b"{}"))
+    _install(_folder(), files)
+    if schedules:
+        tuned.adopt(schedules)
+    remark = "" if description["made"]["caches"] == made_by()["caches"] else ELSEWHERE
+    return Bundled(sum(name.endswith(".py") for name in files), 0, len(schedules), remark)
+
+
+def _folder() -> Path:
     status = kernel_cache.status()
     if status.problem is not None or status.folder is None:
         raise BundleError(
             f"{status.problem}, and kernels in a temporary folder end with this process: set NUMSCORCH_CACHE_DIR to a folder that you own"
         )
-    _install(status.folder, files)
-    if schedules:
-        tuned.adopt(schedules)
-    remark = "" if description["made"]["caches"] == made_by()["caches"] else ELSEWHERE
-    return Bundled(sum(name.endswith(".py") for name in files), 0, len(schedules), remark)
+    return status.folder
 
 
 def _read(path: Path) -> tuple[dict[str, Any], Files]:

@@ -39,7 +39,7 @@ from ..tensors.sparse_tensor import SparseTensor
 from .assembling_binder import AssemblingBinder
 from .binder import BINDS, Bind, Binder
 from .pieces import cut, in_slabs, operand_to_cut, slabs_of
-from .tuned import chosen, state as schedules_chosen
+from .tuned import chosen, version_of_choices
 
 MOST_PLANS = 4096
 P = TypeVar("P")
@@ -174,9 +174,8 @@ def _keep(table: dict[Hashable, P], key: Hashable, value: P) -> P:
 
 def make_plan(request: Request, operands: Sequence[Any], format: Format | str | None) -> Plan:
     """The plan of a request: for sizes that lead to the decisions of an earlier plan, its kernel is bound to them."""
-    kinds, (kind_key, sizes) = _tables().kinds, _kind_and_sizes(operands)
-    key = (request, format, schedules_chosen(), *kind_key)
-    decisions = kinds[key] if key in kinds else _keep(kinds, key, Decisions())
+    kind_key, sizes = _kind_and_sizes(operands)
+    decisions = _decisions((request, format, version_of_choices(), *kind_key))
     kind: PlanKind | None = decisions.find(sizes)
     if kind is None:
         described = describe_all(operands)
@@ -184,8 +183,13 @@ def make_plan(request: Request, operands: Sequence[Any], format: Format | str | 
     return kind.plan(sizes)
 
 
+def _decisions(key: Hashable) -> Decisions:
+    kinds = _tables().kinds
+    return kinds[key] if key in kinds else _keep(kinds, key, Decisions())
+
+
 def _kind_and_sizes(operands: Sequence[Any]) -> tuple[list[Hashable], tuple[int, ...]]:
-    """What a plan depends on besides sizes, and the sizes, in the order of ``frontend.requests.sizes_of``."""
+    """The properties of operands that plans depend on besides sizes, and the sizes, in the order of ``frontend.requests.sizes_of``."""
     kinds: list[Hashable] = []
     patterns: list[int] = []
     sizes: tuple[int, ...] = ()
@@ -279,21 +283,19 @@ def _copies(problem: Problem, operands: Sequence[Operand], into: bool) -> dict[i
     layout = problem.layout
     if layout is None:
         return {}
-    copies = {at: _copying(moving(len(operands[at].shape), last), operands[at]) for at, last in layout.operands.items()}
+    copies = {at: _copy_functions(moving(len(operands[at].shape), last), operands[at]) for at, last in layout.operands.items()}
     if layout.result is not None:
         shape = with_last(problem.shape, layout.result)
         operand = Operand(dense(len(shape)), shape, problem.result.dtype, strides=strides_with_last(shape, len(shape) - 1))
         request = moving(len(shape), layout.result, back=True)
-        copies[len(operands)] = _copying(request, operand, into)
+        copies[len(operands)] = _copy_functions(request, operand, into)
     return copies if into else {at: _record_copy(bind) for at, bind in copies.items()}
 
 
-def _copying(request: Request, operand: Operand, into: bool = False) -> Bind:
+def _copy_functions(request: Request, operand: Operand, into: bool = False) -> Bind:
     """The functions that copy a dense operand, by the sizes from which its own sizes are computed."""
     key, given = (request, into, operand.dtype, operand.is_row_major), sizes_of([operand])
-    kinds = _tables().kinds
-    decisions = kinds[key] if key in kinds else _keep(kinds, key, Decisions())
-    kind = decisions.of(given, lambda symbols: _kind_of(request, with_sizes([operand], symbols), None, into))
+    kind = _decisions(key).of(given, lambda symbols: _kind_of(request, with_sizes([operand], symbols), None, into))
     return lambda sizes: kind.bind(evaluated(given, sizes))
 
 

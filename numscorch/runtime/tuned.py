@@ -18,6 +18,7 @@ from ..schedule.facts import rounded
 
 FILE = "schedules.json"
 
+_changes: list[None] = []  # one element for each change in this process
 _read: dict[Path | None, dict[str, str]] = {}  # schedules by folder; None if no folder is writable
 
 
@@ -48,10 +49,9 @@ def chosen(expr: str, operands: Sequence[Operand], format: Format | str | None) 
     return schedules.get(key_of(expr, operands, format)) or None if schedules else None
 
 
-def state() -> tuple[int, int] | None:
-    """What the choice of a schedule depends on besides the request and its operands; None if none was ever chosen."""
-    schedules = _known()
-    return (len(schedules), workers()) if schedules else None
+def version_of_choices() -> tuple[int, int]:
+    """A value that changes with the chosen schedules, and with the number of threads if any was chosen."""
+    return len(_changes), workers() if any(_read.values()) else 0
 
 
 def remember(key: str, schedule: str) -> None:
@@ -66,6 +66,7 @@ def adopt(schedules: Mapping[str, str]) -> None:
 
 def _keep(change: Callable[[dict[str, str]], dict[str, str]]) -> None:
     with BUILDING:  # a fork waits for this lock; a child could inherit another lock in its locked state
+        _changes.append(None)
         schedules = change(_read.get(None, {}) | kept())  # other processes may have written since
         _read[kernel_cache.write(FILE, json.dumps(schedules, indent=1, sort_keys=True).encode())] = schedules
 

@@ -157,7 +157,7 @@ class Facts:
     depend on the division of the ``exact`` extents into registers of ``lanes`` values. Equal facts may differ there: exact extents
     are symbolic sizes, which record what passes learn about them (``ir/symbolic.py``). ``tiles`` are the tiles
     around, as (variable, size, lanes). ``spreads`` tell how uneven the rows of an operand are, for each level
-    (``Pattern.spreads``). ``peaks`` tell how many values share the most frequent coordinate of each variable (``peaks_of``).
+    (``Pattern.spreads``). ``peaks`` tell how many values share the most frequent coordinate of each variable (``Pattern.peaks``).
     """
 
     extents: tuple[tuple[IndexVar, int], ...]

@@ -107,7 +107,7 @@ NARROW_STARTS = 1 << 12  # entries up to which row starts are counted as int32; 
 SEARCHED_ROWS = 32  # entries per row from which row starts are searched for instead of counted; bench_convert
 LISTED_VALUES = 1 << 17  # values of a dense tensor up to which NumPy lists its nonzeros faster than a kernel; bench_convert
 
-# -- Statistics of patterns (tensors/pattern.py, peaks.py)
+# -- Statistics of patterns (tensors/pattern.py)
 
 SPREAD_POSITIONS = 1 << 6  # positions of a level from which its unevenness is measured
 LONG_ROW_ENTRIES = 1 << 16  # entries of a matrix from which one long row matters; bench_skew

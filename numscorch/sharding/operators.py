@@ -247,11 +247,13 @@ def norm(A: ShardedSparseTensor, p: float | str = 2, dim: Any = None, keepdim: b
     """The norm of the stored values of all ranks.
 
     Raises:
-        UnsupportedError: a norm over single dimensions, or another one than 1, 2, inf and "fro".
+        UnsupportedError: a norm over single dimensions, or another one than 1, 2, inf and "fro"; or another option is given.
     """
     powers = {"fro": 2, 2: 2, 1: 1, float("inf"): float("inf")}
-    if dim is not None or keepdim or p not in powers or any(option is not None for option in options.values()):
+    if dim is not None or p not in powers:
         raise UnsupportedError(f"norm(p={p!r}, dim={dim}) of a sharded matrix: p is 1, 2, inf or 'fro', over all entries")
+    if given := [name for name, option in (("keepdim", keepdim or None), *options.items()) if option is not None]:
+        raise UnsupportedError(f"norm({given[0]}=) of a sharded matrix: only p is supported")
     power = powers[p]
     if power == float("inf"):
         largest = A.values.detach().abs().amax() if A.local.nnz else A.values.new_zeros(())

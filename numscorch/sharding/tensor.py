@@ -23,7 +23,7 @@ from .layout import Layout, description_of, state_of, values_of_state
 from .partition import ShardingReport
 
 FUNCTIONS: dict[Any, Callable[..., Any]] = {}  # torch's functions, and their implementations for sharded matrices; filled by operators
-TRANSPOSED_FUNCTIONS: dict[Any, Callable[..., Any]] = {}  # those for transposed matrices; filled by transposed
+TRANSPOSED_FUNCTIONS: dict[Any, Callable[..., Any]] = {}  # those for transposed matrices; filled by operators
 
 
 def _operator(function: Any) -> Callable[..., Any]:
