@@ -89,7 +89,7 @@ def deferred() -> Iterator[None]:
 
 
 def has_address_space(size: int) -> bool:
-    """Whether so many bytes of address space are left, if the process has a limit. The memory is mapped, but not written."""
+    """Whether ``size`` bytes of address space are left; True without a limit. O(1): the memory is mapped, but not written."""
     if resource is None or resource.getrlimit(resource.RLIMIT_AS)[0] == resource.RLIM_INFINITY:
         return True
     with suppress(OSError):

@@ -71,9 +71,12 @@ class MoE(torch.nn.Module):
         super().__init__()
         check_device(self, device)
         is_given = isinstance(experts, torch.Tensor)
-        if not isinstance(experts, torch.Tensor) and (d_in is None or d_out is None):
+        if isinstance(experts, torch.Tensor):
+            weight = experts
+        elif d_in is None or d_out is None:
             raise UnsupportedError(f"MoE of {experts} experts: give d_in= and d_out=, or experts as a weight (n, d_in, d_out)")
-        weight = experts if isinstance(experts, torch.Tensor) else torch.empty(experts, d_in, d_out, dtype=dtype)  # type: ignore[arg-type]
+        else:
+            weight = torch.empty(experts, d_in, d_out, dtype=dtype)
         if weight.ndim != 3:
             raise SizeError(f"experts has shape {tuple(weight.shape)}: give weights of experts as (n, d_in, d_out)")
         if is_given and ((d_in or weight.shape[1]), (d_out or weight.shape[2])) != tuple(weight.shape[1:]):

@@ -1,9 +1,9 @@
-"""The autograd function of everything that kernels compute: requests, fused programs, and the layers with a backward of their own."""
+"""One autograd function for all computations by kernels: requests, fused programs and graph attention."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -13,30 +13,24 @@ from ..errors import UnsupportedError
 from ..tensors.modes import in_transform
 
 
-class Differentiable:
+class Differentiable(Protocol):
     """A computation by kernels, as autograd sees it: a function of tensors, with their gradients.
 
-    Within transforms of torch.func, ``run`` may return the result only, and ``over_batch`` is required.
+    Within transforms of torch.func, ``run`` may return the result only, and a method ``over_batch`` is required.
 
     Attributes:
         keeps_result: whether the gradients need the result.
     """
 
-    keeps_result = False
+    keeps_result: bool = False
 
     def run(self, values: Sequence[Tensor]) -> tuple[Tensor, ...]:
         """The result, and further tensors that the gradients need."""
-        raise NotImplementedError
 
     def gradients(
         self, values: Sequence[Tensor], saved: Sequence[Tensor], upstream: Tensor, needed: Sequence[bool]
     ) -> Sequence[Tensor | None]:
         """The gradients that are needed; ``saved`` has the further tensors of ``run``, or the result if it is kept."""
-        raise NotImplementedError
-
-    def over_batch(self, size: int, values: Sequence[Tensor], batched: Sequence[bool]) -> Tensor:
-        """The results for a batch of ``size``, which is the first dimension of the ``batched`` values, as of ``torch.func.vmap``."""
-        raise NotImplementedError
 
 
 def through(call: Differentiable, values: Iterable[Tensor]) -> Tensor:
@@ -112,7 +106,7 @@ class _Transformed(_Through):
         _save(ctx, call, values, [output] if call.keeps_result else [])
 
     @staticmethod
-    def vmap(info: Any, in_dims: tuple[int | None, ...], call: Differentiable, *values: Tensor) -> tuple[Tensor, int]:
+    def vmap(info: Any, in_dims: tuple[int | None, ...], call: Any, *values: Tensor) -> tuple[Tensor, int]:
         batched = [dim is not None for dim in in_dims[1:]]
         moved = [v if dim is None else v.movedim(dim, 0) for v, dim in zip(values, in_dims[1:], strict=True)]
         return call.over_batch(info.batch_size, moved, batched), 0

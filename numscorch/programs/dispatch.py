@@ -96,7 +96,7 @@ def _compute_with_gradients(request: Request, operands: Sequence[Any], format: F
         return _compute_dense(request, attached, format, out)
     if out is not None:
         raise UnsupportedError("out= takes no gradients, and an operand requires grad: leave it out, or compute under torch.no_grad()")
-    result = _rewritten(request, attached, format, out)
+    result = _rewritten(request, attached, format, None)
     if result is None:
         result = gradients.differentiable(request, attached, format, compute)
     return _like_operands(result, operands, format)

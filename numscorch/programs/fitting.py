@@ -1,4 +1,4 @@
-"""Fast second calls: generated functions that call a plan if the operands match those of an earlier call.
+"""Fast second calls: generated functions check that operands match those of an earlier call, and call its plan.
 
 Finding a plan by its operands' signatures takes about as long as the kernel of a small problem. A *fitting* checks all operands in
 one step instead. A *shortcut* has the fittings of an expression; it is created when two consecutive calls use the same plan.

@@ -194,7 +194,10 @@ class DifferentiableCall(Differentiable):
         return result
 
     def over_batch(self, size: int, values: Sequence[Tensor], batched: Sequence[bool]) -> Tensor:
-        """The results for a batch: one call if only dense operands of a product are batched, otherwise one for each row."""
+        """The results for a batch, the first dimension of the ``batched`` values, as of ``torch.func.vmap``.
+
+        They take one call if only dense operands of a product are batched, otherwise one for each row.
+        """
         plain = self.request.value is None and not any(b and p is not None for b, p in zip(batched, self.patterns, strict=True))
         if plain and self.result is None and (request := batched_request(self.request, tuple(batched))) is not None:
             result: Tensor = differentiable(request, with_patterns(values, self.patterns), "dense", self.compute)

@@ -99,7 +99,7 @@ class Ranks:
         return box[0]
 
     def reduce(self, total: torch.Tensor, op: Any = dist.ReduceOp.SUM) -> None:
-        """Replace a tensor by the sum of those of all ranks, or by another reduction."""
+        """Replace a tensor by its sum over all ranks, or by another reduction."""
         for group in self.groups:
             dist.all_reduce(total, op, group)
 
