@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -26,7 +27,7 @@ from ..tensors.packing import pack
 from ..tensors.pattern import Pattern
 from ..tensors.sparse_tensor import SparseTensor
 from .graph_inputs import TO_TARGET, check_flow, directed, is_sharded, remembered, stated_size
-from .graphs import means, sums, zeros
+from .graphs import is_seldom_used, means, sums, zeros
 from .weights import check_dtype
 
 Draw = Callable[[torch.nn.Linear], None]
@@ -243,6 +244,14 @@ def _product(matrix: Callable[..., SparseTensor], x: Features, graph: Any, nodes
     return einsum("ij,jf->if", matrix(graph, nodes, x.dtype), x)
 
 
+def _sum(x: Features, graph: Any, nodes: Nodes) -> Features:
+    if is_seldom_used(graph, x):
+        sources, targets = graph
+        with suppress(IndexError, RuntimeError):  # a node out of range: the matrix's checks name it
+            return x.new_zeros(nodes[1], x.shape[1]).index_add(0, targets, x.index_select(0, sources))
+    return _product(sums, x, graph, nodes)
+
+
 def _var(x: Features, graph: Any, nodes: Nodes) -> Tensor:
     zeros(graph, nodes, x.dtype)  # raises UnsupportedError for weighted graphs
     return as_dense(_product(means, x * x, graph, nodes)) - as_dense(_product(means, x, graph, nodes)).square()
@@ -268,8 +277,8 @@ AGGREGATIONS: dict[str, Callable[[Features, Any, Nodes], Features]] = {
     "mean": partial(_product, means),
     "max": largest,
     "min": lambda x, graph, nodes: -largest(-x, graph, nodes),
-    "sum": partial(_product, sums),
-    "add": partial(_product, sums),
+    "sum": _sum,
+    "add": _sum,
     "var": _var,
     "std": _std,
 }

@@ -296,7 +296,9 @@ class GINConv(Convolution):
         """Return the network's output; ``size`` is (sources, targets), needed if neither features nor a matrix determine it."""
         sources, targets, graph, nodes = self._read(x, edge_index, (LAZY, LAZY), size, self.node_dim)
         result: Any = self._aggregate(sources, graph, nodes)
-        if targets is not None:
+        if isinstance(result, Tensor) and isinstance(targets, Tensor):
+            result = torch.addcmul(result, 1 + self.eps, targets)  # one pass over the features
+        elif targets is not None:
             result = result + (1 + self.eps) * targets
         return self.nn(result)
 

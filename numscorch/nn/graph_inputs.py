@@ -20,7 +20,7 @@ from ..interop.edge_lists import check_nodes, check_unpadded, counted
 from ..ir.format import CSR
 from ..programs.gradients import attached
 from ..tensors.arrays import as_indices, as_values
-from ..tensors.modes import as_numpy, made_outside
+from ..tensors.modes import as_numpy, made_outside, without_autocast
 from ..tensors.packing import is_identity, of_entries, pack
 from ..tensors.parameter import SparseParameter
 from ..tensors.pattern import Pattern
@@ -62,11 +62,7 @@ def remembered(tensor: Tensor, key: Hashable, make: Callable[[], T]) -> T:
         entry = _entries[id(tensor)] = weakref.ref(tensor, partial(_forget, _entries, id(tensor))), state, {}
     values = entry[2]
     if key not in values:
-        with (
-            torch.inference_mode(False),
-            torch.no_grad(),
-            torch.autocast("cpu", enabled=False),
-        ):  # later calls may train, or use another precision
+        with torch.no_grad(), without_autocast():  # later calls may train, or use another precision
             computed = made_outside(make)
         if len(values) >= MOST_REMEMBERED:
             values.clear()
@@ -145,8 +141,10 @@ class GraphInput:
 
     def endpoints(self, loops: str) -> Tensor:
         """Return targets and sources (2, edges) of the placed edges, added loops last; ``loops`` keeps or replaces self loops."""
-        placement = self.place(loops)
         edges = self.source.indices() if isinstance(self.source, SparseTensor) else _endpoints(self.source)
+        if loops == KEEP_LOOPS:
+            return edges
+        placement = self.place(loops)
         edges = edges if placement.selection is None else edges[:, placement.selection]
         return torch.cat([edges, torch.arange(placement.added_loops).expand(2, -1)], 1) if placement.added_loops else edges
 
@@ -292,8 +290,12 @@ def _from_edges(graph: Tensor, edge_weight: Tensor | None, size: tuple[int, int]
 
 def _endpoints(edges: Tensor) -> Tensor:
     """Return targets and sources of an edge list, int64 of shape (2, edges)."""
+    return _as_int64(edges).flip(0)
+
+
+def _as_int64(edges: Tensor) -> Tensor:
     plain = edges.as_tensor() if hasattr(edges, "as_tensor") else edges  # PyTorch Geometric's EdgeIndex
-    return as_indices(plain, "edge_index").to(torch.int64).flip(0)
+    return as_indices(plain, "edge_index").to(torch.int64)
 
 
 def _largest(edges: Tensor, size: tuple[int, int] | None) -> tuple[int, int]:
@@ -303,10 +305,10 @@ def _largest(edges: Tensor, size: tuple[int, int] | None) -> tuple[int, int]:
         FormatError: the indices are not integers.
         RangeError: an index is negative.
     """
-    endpoints = _endpoints(edges)
+    endpoints = _as_int64(edges)
     if not endpoints.numel():
         return -1, -1
     if int(endpoints.min()) < 0:
-        check_nodes(endpoints.flip(0), size or (int(endpoints.max()) + 1,) * 2, FEATURES_OF)
-    targets, sources = endpoints.amax(1).tolist()
+        check_nodes(endpoints, size or (int(endpoints.max()) + 1,) * 2, FEATURES_OF)
+    sources, targets = endpoints.amax(1).tolist()
     return sources, targets

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from itertools import count
 from typing import Any
 
 import torch
@@ -15,10 +16,13 @@ from torch import Tensor
 
 from ..api import einsum, evaluate
 from ..errors import SizeError, UnsupportedError
+from ..programs.operands import any_autocast, is_plain_mode
 from ..tensors.graph_breaks import graph_break
 from ..tensors.sparse_tensor import SparseTensor
 from .graph_inputs import ADD_MISSING_LOOPS, KEEP_LOOPS, REPLACE_LOOPS, TO_TARGET, directed, is_sharded, read_graph, remembered
 
+FEW_USES, FEW_MESSAGES = 4, 2**18  # uses of an edge list, edges times channels: below both, a matrix is not worth making
+PLAIN = torch.float32, torch.float64  # data types that torch sums as kernels do
 
 @graph_break
 def gcn_norm(
@@ -118,6 +122,16 @@ def sums(graph: Any, size: tuple[int, int], dtype: torch.dtype, edge_weight: Ten
         return graph if graph.dtype == dtype else graph.with_values(graph.values.to(dtype))
     edges = read_graph(graph, edge_weight, size)
     return edges.remember(("sums", dtype), lambda: edges.matrix(dtype))
+
+
+def is_seldom_used(graph: Any, x: Any) -> bool:
+    """Return whether the graph is a small edge list in its first uses: sums along its edges take less time than making its matrix."""
+    if type(graph) is not Tensor or type(x) is not Tensor or graph.dtype is not torch.int64 or x.dtype not in PLAIN:
+        return False
+    is_small = graph.ndim == 2 and len(graph) == 2 and graph.shape[1] * x.shape[1] <= FEW_MESSAGES
+    if not is_small or torch.compiler.is_compiling() or any_autocast() or not is_plain_mode():
+        return False
+    return next(remembered(graph, "uses", count)) < FEW_USES
 
 
 @graph_break

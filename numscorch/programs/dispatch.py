@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -18,6 +17,7 @@ from ..ir.format import COO, Format, as_format, sorted_format
 from ..runtime.plans import find_plan, known_plan, remember
 from ..tensors.distributed import handler_of
 from ..tensors.ledgers import is_listed, note
+from ..tensors.modes import without_autocast
 from ..tensors.sparse_tensor import SparseTensor
 from ..tensors.torch_layouts import has_torch_layout
 from . import gradients
@@ -131,7 +131,7 @@ def _compute_promoted(request: Request, operands: Sequence[Any], target: Promoti
         request = logical(request)
     dtype = WIDENED.get(target.computed, target.computed)
     promoted = [converted(o, WIDENED.get(o.dtype, o.dtype) if at in unread else dtype) for at, o in enumerate(operands)]
-    with torch.autocast("cpu", enabled=False) if torch.is_autocast_enabled("cpu") else nullcontext():  # autocast narrows intermediates
+    with without_autocast():  # autocast narrows intermediates
         result = compute(request, promoted, format).to(target.result)
     return result if out is None else write(out, result)
 

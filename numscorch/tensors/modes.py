@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import Any, TypeVar
 
 import numpy as np
@@ -25,6 +25,11 @@ is_inference = torch.is_inference_mode_enabled
 KEY = torch._C._TorchDispatchModeKey
 TRACERS = {KEY.PROXY: "make_fx", KEY.FAKE: "FakeTensorMode", KEY.FUNCTIONAL: "FunctionalTensorMode"}
 FUNCTIONALIZE = torch._C._functorch.TransformType.Functionalize
+
+
+def without_autocast() -> AbstractContextManager[Any]:
+    """A context in which operands keep their data types."""
+    return torch.autocast("cpu", enabled=False) if torch.is_autocast_enabled("cpu") else nullcontext()
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from pyg_cases import BETWEEN, EDGES, IN, NODES, OUT, PAIR, SOURCES, WIDE, X, adjacency, close, network, same_as_pyg
+from pyg_cases import BETWEEN, EDGES, IN, NODES, OUT, PAIR, SOURCES, WIDE, X, adjacency, close, leaves, network, same_as_pyg
 from torch import Tensor
 
 import numscorch as ns
@@ -20,7 +20,7 @@ from numscorch.frontend.parser import parse_einsum
 from numscorch.nn.edge_attention import attend
 from numscorch.nn.graph_convolutions import PROPAGATED
 from numscorch.nn.graph_inputs import _entries
-from numscorch.nn.graphs import gcn_norm, multiplicities
+from numscorch.nn.graphs import FEW_USES, gcn_norm, multiplicities
 
 pyg = pytest.importorskip("torch_geometric.nn", reason="torch_geometric isn't installed")
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore:Converting sparse tensor to CSR:UserWarning")
@@ -300,6 +300,30 @@ def test_written_graphs_are_normalised_again() -> None:
         assert not torch.equal(before, normalised().to_dense())
     A.values = torch.rand(A.nnz)
     close(gcn_norm(A).to_dense(), gcn_norm(A.with_values(A.values.clone())).to_dense())
+
+
+def test_sums_along_a_new_edge_list_equal_those_of_its_matrix() -> None:
+    """The matrix of a small edge list is made after a few uses."""
+    edges, layer = EDGES.clone(), ns.nn.GINConv(network()).double()
+    results = []
+    for _ in range(FEW_USES + 2):
+        x = leaves(X, torch.float64)
+        result = layer(x, edges)
+        results.append((result.detach(), *torch.autograd.grad(result.square().sum(), [x, *layer.parameters()])))
+        assert any("edges" in key for key in _entries[id(edges)][2]) == (len(results) > FEW_USES)
+    for part in zip(*results, strict=True):
+        for value in part[1:]:
+            close(value, part[0])
+
+
+@pytest.mark.parametrize("node", [NODES, -1])
+@pytest.mark.parametrize("kind", ["source", "target"])
+def test_nodes_out_of_range_of_a_new_edge_list_are_named(node: int, kind: str) -> None:
+    edges, layer = EDGES.clone(), ns.nn.GINConv(network())
+    edges[("source", "target").index(kind), 7] = node
+    for _ in range(FEW_USES + 2):
+        with pytest.raises(ns.RangeError, match=f"edge 7 of edge_index has {kind} {node},"):
+            layer(X, edges)
 
 
 def test_weights_within_vmap_are_normalised_in_every_call() -> None:
