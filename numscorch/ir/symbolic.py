@@ -244,7 +244,7 @@ def evaluated(value: T, sizes: Sequence[int]) -> T:
 
 
 class Decisions:
-    """What was made for some sizes, found again for all sizes that give the same answers. A tree: each answer leads to the next question.
+    """What was made for some sizes, found again for all sizes that give the same answers to the same questions.
 
     >>> made = Decisions()
     >>> made.add({"s[0] == 1": False, "s[1] % 4": 2}, "blocks with an edge")
@@ -252,24 +252,26 @@ class Decisions:
     ('blocks with an edge', None, None)
     """
 
-    __slots__ = ("count", "root")
+    __slots__ = ("tables",)
 
     def __init__(self) -> None:
-        self.root: Any = None
-        self.count = 0
+        self.tables: dict[tuple[Question, ...], tuple[Callable[[Sequence[int]], Any], dict[Any, Any]]] = {}
 
     def __len__(self) -> int:
-        return self.count
+        return sum(len(made) for _, made in self.tables.values())
 
     def find(self, sizes: Sequence[int], answers: dict[Question, Any] | None = None) -> Any:
         """What was made for sizes with the same answers, which are entered into ``answers``; None if nothing was."""
-        node = self.root
-        while type(node) is _Node:
-            answer = node.answer(sizes)
-            if answers is not None:
-                answers[node.question] = answer
-            node = node.branches.get(answer)
-        return node
+        for questions, (answered, made) in self.tables.items():
+            try:
+                key = answered(sizes)
+            except (ArithmeticError, LookupError, ValueError):  # a question that other sizes do not raise, as a remainder by 0
+                continue
+            if key in made:
+                if answers is not None:
+                    answers |= zip(questions, key, strict=True)
+                return made[key]
+        return None
 
     def of(self, given: Sequence[int], make: Callable[[tuple[int, ...]], T]) -> T:
         """The object that was made for sizes with the same answers; if there is none, ``make`` makes it of symbolic sizes.
@@ -294,22 +296,7 @@ class Decisions:
 
     def add(self, answers: dict[Question, Any], plan: Any) -> None:
         """Keep the plan that was made after these questions and answers; beyond ``MOST``, all earlier ones are dropped."""
-        if self.count >= MOST:
-            self.root, self.count = None, 0
-        self.count += 1
-        branches, key = {None: self.root}, None
-        top = branches
-        for question, answer in answers.items():
-            node = branches.get(key)
-            if type(node) is not _Node or node.question != question:
-                node = branches[key] = _Node(question, computing(question), {})
-            branches, key = node.branches, answer
-        branches[key] = plan
-        self.root = top[None]
-
-
-@dataclass(frozen=True, slots=True)
-class _Node:
-    question: Question
-    answer: Callable[[Sequence[int]], Any]
-    branches: dict[Any, Any]
+        tables, questions = self.tables if len(self) < MOST else {}, tuple(answers)
+        answered, made = tables.get(questions) or (computing(f"({''.join(f'{question}, ' for question in questions)})"), {})
+        newest = answered, made | {tuple(answers.values()): plan}
+        self.tables = {questions: newest} | {other: table for other, table in tables.items() if other != questions}

@@ -24,6 +24,7 @@ from .graph_inputs import ADD_MISSING_LOOPS, KEEP_LOOPS, REPLACE_LOOPS, TO_TARGE
 FEW_USES, FEW_MESSAGES = 4, 2**18  # uses of an edge list, edges times channels: below both, a matrix is not worth making
 PLAIN = torch.float32, torch.float64  # data types that torch sums as kernels do
 
+
 @graph_break
 def gcn_norm(
     graph: Any,

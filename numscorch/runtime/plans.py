@@ -52,7 +52,7 @@ _kernels: dict[str, Kernel] = {}
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The problem of a request, the steps of its schedule, its kernel, the result's shape, and a function from operands to the result.
+    """The problem of a request, the steps of its schedule, its kernel, the operands' sizes, and a function from operands to the result.
 
     Plans for other sizes share ``problem``, so its sizes have the values of the first plan: functions that run do not read them.
     """
@@ -60,8 +60,13 @@ class Plan:
     problem: Problem
     steps: tuple[Step, ...]
     kernel: Kernel
-    shape: tuple[int, ...]
+    sizes: Sequence[int]
     run: Callable[..., Any]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of the result."""
+        return evaluated(self.problem.shape, self.sizes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,10 +80,10 @@ class PlanKind:
 
     def plan(self, sizes: Sequence[int]) -> Plan:
         """The plan for operands of these sizes."""
-        return Plan(self.problem, self.steps, self.kernel, evaluated(self.problem.shape, sizes), self.bind(sizes))
+        return Plan(self.problem, self.steps, self.kernel, sizes, self.bind(sizes))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: it is made at each call
 class Tables:
     """Plans and kernels.
 
@@ -153,7 +158,7 @@ def plan_for(request: Request, operands: Sequence[Any], format: Format | str | N
 
 def find_plan(request: Request, format: Format | str | None, operands: Sequence[Any], signatures: Sequence[Hashable]) -> Plan:
     """The plan for these SparseTensors and strided tensors, created at the first call."""
-    with BUILDING, guards.paused():
+    with BUILDING:
         key = (request, format, *signatures)
         return _tables().plans.get(key) or remember(key, make_plan(request, operands, format))
 
@@ -179,7 +184,8 @@ def make_plan(request: Request, operands: Sequence[Any], format: Format | str | 
     kind: PlanKind | None = decisions.find(sizes)
     if kind is None:
         described = describe_all(operands)
-        kind = decisions.of(sizes, lambda symbols: _kind_of(request, with_sizes(described, symbols), format))
+        with guards.paused():
+            kind = decisions.of(sizes, lambda symbols: _kind_of(request, with_sizes(described, symbols), format))
     return kind.plan(sizes)
 
 
