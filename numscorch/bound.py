@@ -14,7 +14,6 @@ from torch import Tensor
 from .api import einsum
 from .errors import ExpressionError, FormatError, NumscorchError, OperandError, SizeError
 from .frontend.datatypes import COMPILED, target_of
-from .frontend.parser import parse_einsum
 from .frontend.problem import extents_of, wanted_format
 from .frontend.requests import NAMES, Operand
 from .ir.format import COO, Format, as_format, dense
@@ -145,8 +144,7 @@ class BoundEinsum:
 
     def _learn(self, operands: Sequence[Any]) -> None:
         """Remember einsum's plan for these operands, if it is a kernel or a chain of kernels whose result needs no conversion."""
-        has_diagonals = self.reduce != "sum" and _has_diagonal(self.expr, self.operands)
-        if self.reduce == "mean" or has_diagonals or not is_plain(operands):
+        if self.reduce == "mean" or not is_plain(operands):
             return
         request, operands_read, _ = prepared(self._call._replace(operands=tuple(operands)))
         ready, signatures = identify(operands_read)
@@ -290,12 +288,6 @@ def _is_match(specs: Sequence[OperandSpec], operands: Sequence[Any]) -> bool:
         if isinstance(operand, Tensor) and (operand.layout is STRIDED) != spec.is_dense:
             return False
     return True
-
-
-def _has_diagonal(expr: str, operands: Sequence[OperandSpec]) -> bool:
-    """Whether an operand repeats an index."""
-    terms = parse_einsum(expr, tuple([len(operand.shape) for operand in operands])).operands
-    return any(len(set(names)) < len(names) for names in terms)
 
 
 def _listed(operands: Sequence[OperandSpec]) -> list[str]:

@@ -168,8 +168,7 @@ def without_diagonals(request: Request) -> Request:
     subscripts = Subscripts(terms, request.subscripts.result)
     if request.value is None:
         return plain_request(subscripts)
-    value = mapped(request.value, _once)
-    return Request(subscripts, value, request.op, request.mask, request.options)
+    return replace(request, subscripts=subscripts, value=mapped(request.value, _once))
 
 
 @lru_cache(maxsize=256)

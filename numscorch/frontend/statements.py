@@ -28,13 +28,12 @@ from ..ir.index import (
     Literal,
     TensorVar,
     accesses_in,
-    is_product,
     mapped,
     variables_in,
 )
 from ..ir.notation import parse_stmt
 from .parser import Subscripts
-from .requests import MOST_OPERANDS, NAMES, Form, Request
+from .requests import MOST_OPERANDS, NAMES, Request
 
 Variables = frozenset[IndexVar]
 SEPARATOR = re.compile(r"[;\n]")
@@ -213,15 +212,12 @@ class _Splitter:
         self.lhs, self.before, self.text = lhs, before, text
         self.parts: list[ProgramPart] = []
 
-    def add(self, indices: Iterable[IndexVar], value: Expr, op: str = "=", name: str = "", exact: bool = False) -> Access:
+    def add(self, indices: Iterable[IndexVar], value: Expr, op: str = "=", name: str = "") -> Access:
         """Add a part with these result indices, and return the access to its result.
 
-        Diagonals become separate parts unless the value is a sum of products. A temporary has a number for its name,
-        because users' tensors cannot.
+        A temporary has a number for its name, because users' tensors cannot.
         """
         indices = tuple(indices)
-        if not is_product(value) or op not in ("=", "+="):  # an absent entry of a diagonal must not become a term
-            value = mapped(value, self._diagonal)
         accesses = list(dict.fromkeys(_valued(access) for access in accesses_in(value)))
         if len(accesses) > MOST_OPERANDS:
             raise ExpressionError(
@@ -232,7 +228,7 @@ class _Splitter:
         subscripts = Subscripts(tuple(tuple(v.name for v in a.indices) for a in accesses), tuple(v.name for v in indices))
         named = mapped(value, lambda a: Access(TensorVar(letters[_valued(a)], dense(len(a.indices)), a.tensor.dtype), a.indices))
         name = name or str(self.before + len(self.parts) + 1)
-        self.parts.append(ProgramPart(name, tuple(a.tensor.name for a in accesses), Request(subscripts, named, op, form=Form(exact=exact))))
+        self.parts.append(ProgramPart(name, tuple(a.tensor.name for a in accesses), Request(subscripts, named, op)))
         return Access(TensorVar(name, dense(len(indices))), indices)
 
     def final(self, rhs: Expr) -> Expr:
@@ -287,11 +283,6 @@ class _Splitter:
         shared = frozenset(v for v in variables if sum(v in used for used in uses) > 1)
         inner = tuple(self.reduced(arg, (variables & used) - shared) for arg, used in zip(args, uses, strict=True))
         return inner, shared
-
-    def _diagonal(self, access: Access) -> Access:
-        """Replace A[i,i] by a temporary with one index, which an exact request computes."""
-        indices = tuple(dict.fromkeys(access.indices))
-        return access if indices == access.indices else self.add(indices, access, exact=True)
 
 
 def short_names(stmts: Iterable[Assignment]) -> dict[IndexVar, IndexVar]:

@@ -1,4 +1,4 @@
-"""Pairing: split a product of three or more operands into parts of two operands, along a contraction path."""
+"""Rewrites of a program: diagonals first, and a product of three or more operands in pairs, along a contraction path."""
 
 from __future__ import annotations
 
@@ -17,12 +17,15 @@ from ..frontend.statements import ProgramPart
 from ..ir.index import Access, Expr, accesses_in, factors_of, product
 from ..schedule.facts import AUTOMATIC
 from ..tensors.sparse_tensor import SparseTensor
+from .diagonals import diagonals_first, next_number
 
 NARROW = {*WIDENED, *(str(dtype).removeprefix("torch.") for dtype in WIDENED)}  # as torch dtypes and as names
 
 
 def in_pairs(parts: tuple[ProgramPart, ...], at: int, values: Mapping[str, Any]) -> tuple[ProgramPart, ...]:
-    """Split the part at index ``at`` into pairs; return the same program if one loop nest is better, or the part is not a product.
+    """Take the diagonals of the part at index ``at``, or split it into pairs.
+
+    Return the same program if one loop nest is better, or the part is not a product.
 
     Operands of similar size share a cached path.
 
@@ -32,6 +35,7 @@ def in_pairs(parts: tuple[ProgramPart, ...], at: int, values: Mapping[str, Any])
     >>> [part.operands for part in in_pairs(parse_program("y[i,k] = A[i,j] * x[j,f] * w[f,k] + b[k]"), 0, given)]
     [('x', 'w'), ('A', '2'), ('1', 'b')]
     """
+    parts = diagonals_first(parts, at)
     part = parts[at]
     if len(part.operands) < 3 or not _is_plain_product(part.request):
         return parts
@@ -60,8 +64,8 @@ def _is_plain_product(request: Request) -> bool:
 def _with_pairs(parts: tuple[ProgramPart, ...], at: int, pairs: tuple[Pair, ...]) -> tuple[ProgramPart, ...]:
     """Replace a part by one part per pair; the last keeps the part's name, and the others get the next free numbers."""
     part, pieces = parts[at], []
-    number = max((int(other.name) for other in parts if other.is_temporary), default=0)
-    results = [*(str(number + count) for count in range(1, len(pairs))), part.name]
+    first = next_number(parts)
+    results = [*map(str, range(first, first + len(pairs) - 1)), part.name]
     names = (*part.operands, *results)
     indices = dict.fromkeys(n for term in part.request.subscripts.operands for n in term)
     letters = dict(zip(LETTERS, indices, strict=False))
@@ -84,7 +88,7 @@ def _product(*terms: tuple[str, ...]) -> Expr:
 
 
 def paired(request: Request, operands: Sequence[Any]) -> tuple[ProgramPart, ...]:
-    """A request as a program with operands A, B, ...: one part, or the pairs of its contraction path.
+    """A request as a program with operands A, B, ...: one part, diagonals and a part, or the pairs of its contraction path.
 
     >>> import torch, numscorch as ns
     >>> from numscorch.frontend.requests import einsum_request
@@ -94,7 +98,8 @@ def paired(request: Request, operands: Sequence[Any]) -> tuple[ProgramPart, ...]
     1 ('B', 'C') jf,fk->jk
     D ('A', '1') ij,jk->ik
     """
-    return in_parts(request, pairs_for(request, operands))
+    parts = diagonals_first(_program_of(request), 0)
+    return parts if len(parts) > 1 else in_parts(request, pairs_for(request, operands))
 
 
 def in_parts(request: Request, pairs: tuple[Pair, ...]) -> tuple[ProgramPart, ...]:

@@ -12,7 +12,7 @@ from torch import Tensor
 from ..errors import ExpressionError, SizeError, UnsupportedError
 from ..frontend.parser import Subscripts, parse_einsum
 from ..frontend.problem import wanted_format
-from ..frontend.requests import Request, diagonal_request, plain_request, reducing, scheduled
+from ..frontend.requests import Request, plain_request, reducing, scheduled
 from ..tensors.sparse_tensor import SparseTensor
 from .call import EinsumCall
 from .dispatch import compute, stored_as
@@ -73,7 +73,7 @@ def check_reduction(call: EinsumCall) -> None:
 def prepared(call: EinsumCall) -> tuple[Request, Sequence[Any], int]:
     """The request of a reduction, its operands, and the number of terms per entry of the result.
 
-    A repeated index takes the diagonal of an operand first, unless the reduction is a sum. The mask is the last operand.
+    The mask is the last operand.
 
     Raises:
         SizeError: the mask's shape differs from the result's.
@@ -88,49 +88,38 @@ def prepared(call: EinsumCall) -> tuple[Request, Sequence[Any], int]:
         raise UnsupportedError("mask must be sparse, since its pattern selects the result: multiply by a dense one instead")
     shapes = tuple([tuple(operand.shape) for operand in operands])
     selects = not (isinstance(mask, SparseTensor) and mask.format.is_full)
-    named, request, terms = _reduction(call.expr, shapes, call.reduce, None if mask is None else tuple(mask.shape), call.schedule, selects)
-    if named is not None:
-        operands = tuple(map(_diagonal, named, operands))
+    request, terms = _reduction(call.expr, shapes, call.reduce, None if mask is None else tuple(mask.shape), call.schedule, selects)
     return request, operands if request.mask is None else (*operands, mask), terms
 
 
 @lru_cache(maxsize=1024)
 def _reduction(
     expr: str, shapes: tuple[Shape, ...], reduce: str, mask: Shape | None, schedule: str | None, selects: bool = True
-) -> tuple[tuple[tuple[str, ...], ...] | None, Request, int]:
+) -> tuple[Request, int]:
     """The parts of a reduction that depend on the shapes of the operands and of the mask only.
 
-    These are the operands' indices if any is repeated, else None; the request; and the number of terms per entry of the result.
-    A mask that stores every coordinate (``selects`` is False) is left out.
+    These are the request and the number of terms per entry of the result. A mask that stores every coordinate (``selects`` is
+    False) is left out.
 
-    >>> _, request, terms = _reduction("ij,jk->ik", ((2, 3), (3, 4)), "sum", (2, 4), None)
+    >>> request, terms = _reduction("ij,jk->ik", ((2, 3), (3, 4)), "sum", (2, 4), None)
     >>> str(request.subscripts), terms
     ('ij,jk,ik->ik', 3)
     """
     subscripts = parse_einsum(expr, tuple(map(len, shapes)))
-    named, sizes = subscripts.operands, subscripts.sizes(shapes)
-    if JOINED_BY[reduce] != "=":  # reduce diagonals only: other entries are not terms
-        subscripts = Subscripts(tuple([tuple(dict.fromkeys(names)) for names in named]), subscripts.result)
-    of_diagonals = subscripts.operands != named
+    sizes = subscripts.sizes(shapes)
     shape = tuple(sizes[name] for name in subscripts.result)
     if mask is not None and mask != shape:
         raise SizeError(f"mask has shape {mask}, but the result has {shape}\n  {expr}")
     if mask is not None and selects:
         subscripts = Subscripts((*subscripts.operands, subscripts.result), subscripts.result)
-        request = reducing(subscripts, JOINED_BY[reduce], reduce in TESTS, len(named))
+        request = reducing(subscripts, JOINED_BY[reduce], reduce in TESTS, len(shapes))
     elif reduce == "sum":
         request = plain_request(subscripts)
     else:
         request = reducing(subscripts, JOINED_BY[reduce], reduce in TESTS)
     request = request if schedule is None else scheduled(request, schedule)
     terms = prod(size for name, size in sizes.items() if name not in subscripts.result)
-    return named if of_diagonals else None, request, terms
-
-
-def _diagonal(names: tuple[str, ...], operand: Any) -> Any:
-    """The operand's diagonal if indices are repeated, else the operand; sparse diagonals keep only stored entries."""
-    distinct = tuple(dict.fromkeys(names))
-    return operand if distinct == names else compute(diagonal_request(names), (operand,))
+    return request, terms
 
 
 def _divide_by_terms(result: Any, terms: int) -> Any:

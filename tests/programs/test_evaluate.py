@@ -179,7 +179,7 @@ PARTS = {
     "y[i] += exp(A[i,j])": ["exp(A[i,j])"],
     "y[i] += A[i,j] + b[i]": ["A[i,j] + B[i]"],
     "y[i] max= A[i,j] + B[i,j]": ["A[i,j] + B[i,j]"],
-    "y[i] = A[i,i] + b[i]": ["A[i,i]", "A[i] + B[i]"],
+    "y[i] = A[i,i] + b[i]": ["A[i,i] + B[i]"],
     "s = maximum(a[i], b[i])": ["maximum(A[i], B[i])"],
 }
 ERRORS = {
