@@ -50,21 +50,25 @@ def result(program: Program) -> Any:
 
 
 def gradients(program: Program) -> Results:
-    """Values of the result, and gradients of a random subset of operands."""
+    """Values of the result, and gradients of a random subset of operands, of which each may be computed from the one before."""
     draw = random.Random(program.given[0].seed)
     operands = program.operands()
     leaves: dict[int, Tensor] = {}
+    values: dict[int, Tensor] = {}
+    is_chain, create_graph = draw.random() < 0.5, draw.random() < 0.5
     for name in sorted(operands):
         operand = operands[name]
         if id(operand) not in leaves and draw.random() < 0.6:
-            leaves[id(operand)] = values_of(operand).detach().clone().requires_grad_()
-    inputs = {name: _with(operand, leaves[id(operand)]) if id(operand) in leaves else operand for name, operand in operands.items()}
+            leaf = leaves[id(operand)] = values_of(operand).detach().clone().requires_grad_()
+            values[id(operand)] = leaf * (1.0 + list(values.values())[-1].sum().tanh()) if is_chain and values else leaf * 1.0
+    inputs = {name: _with(operand, values[id(operand)]) if id(operand) in values else operand for name, operand in operands.items()}
     output = values_of(ns.evaluate(program.text, **inputs))
-    results: Results = {"the result": output.detach()}
+    found: dict[int, Tensor | None] = {}
     if output.requires_grad:
         upstream = torch.randn(output.shape, generator=torch.Generator().manual_seed(3), dtype=torch.float64).to(output.dtype)
-        output.backward(upstream)
-    return results | {name: leaves[id(operand)].grad for name, operand in operands.items() if id(operand) in leaves}
+        of_leaves = torch.autograd.grad(output, list(leaves.values()), upstream, create_graph=create_graph, allow_unused=True)
+        found = {at: None if gradient is None else gradient.detach() for at, gradient in zip(leaves, of_leaves, strict=True)}
+    return {"the result": output.detach()} | {name: found.get(id(o)) for name, o in operands.items() if id(o) in leaves}
 
 
 def _with(operand: Any, leaf: Tensor) -> Any:

@@ -133,7 +133,7 @@ class _AttentionCall(Differentiable):
     ) -> Sequence[Tensor | None]:
         """The gradients of the features and of the scores."""
         if torch.is_grad_enabled():
-            return gradients_by_autograd(self.by_parts(*values), values, upstream, needed)
+            return gradients_by_autograd(lambda views: self.by_parts(*views), values, upstream, needed)
         exponentials, totals, result = saved
         shared = upstream / totals[..., None]
         E = self.edges.with_values(exponentials)

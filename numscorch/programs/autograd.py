@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
 import torch
@@ -40,9 +40,18 @@ def through(call: Differentiable, values: Iterable[Tensor]) -> Tensor:
     return result
 
 
-def gradients_by_autograd(result: Tensor, values: Sequence[Tensor], upstream: Tensor, needed: Sequence[bool]) -> list[Tensor | None]:
-    """The gradients of a result of differentiable operations; they can be differentiated again."""
-    wanted = [value for value, is_needed in zip(values, needed, strict=True) if is_needed]
+def gradients_by_autograd(
+    function: Callable[[Sequence[Tensor]], Tensor], values: Sequence[Tensor], upstream: Tensor, needed: Sequence[bool]
+) -> list[Tensor | None]:
+    """The gradients of a function of differentiable operations; they can be differentiated again.
+
+    The function is differentiated at views of the values, since a value may be computed from another one.
+    """
+    views = [value.view_as(value) for value in values]
+    wanted = [view for view, is_needed in zip(views, needed, strict=True) if is_needed]
+    result = function(views)
+    if not result.requires_grad:  # no part that it is computed by has a gradient
+        return [None] * len(needed)
     gradients = iter(torch.autograd.grad(result, wanted, upstream, create_graph=True, allow_unused=True))
     return [next(gradients) if is_needed else None for is_needed in needed]
 

@@ -62,10 +62,9 @@ class _Fused(Differentiable):
     def gradients(
         self, values: Sequence[Tensor], saved: Sequence[Tensor], upstream: Tensor, needed: Sequence[bool]
     ) -> Sequence[Tensor | None]:
-        operands = with_patterns(values, self.patterns)
         if torch.is_grad_enabled():
-            return gradients_by_autograd(self.parts(operands), values, upstream, needed)
-        gradients = _gradients(self.adjoint, operands, saved, upstream)
+            return gradients_by_autograd(lambda views: self.parts(with_patterns(views, self.patterns)), values, upstream, needed)
+        gradients = _gradients(self.adjoint, with_patterns(values, self.patterns), saved, upstream)
         terms = zip(NAMES, values, self.patterns, needed, strict=False)
         return [_shaped(gradients.get(name), v, pattern is not None) if need else None for name, v, pattern, need in terms]
 

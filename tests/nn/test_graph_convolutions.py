@@ -254,6 +254,15 @@ def test_gradients_of_attention_equal_finite_differences(slope: float, dropout: 
     assert torch.autograd.gradgradcheck(attended, inputs, fast_mode=True)
 
 
+def test_gradients_that_are_differentiated_again_are_the_same() -> None:
+    """The scores are computed from the features: their gradients are not those of the features."""
+    layer = ns.nn.GATConv(IN, OUT).double()
+    inputs = leaves(X, torch.float64), *layer.parameters()
+    first, second = (torch.autograd.grad(layer(inputs[0], EDGES).square().sum(), inputs, create_graph=again) for again in (False, True))
+    for gradient, expected in zip(second, first, strict=True):
+        close(gradient.detach(), expected)
+
+
 def test_attention_never_overflows() -> None:
     graph = multiplicities(EDGES, (NODES, NODES), torch.float32, add_self_loops=True)
     scores = torch.randn(NODES, 3) * 1e4
