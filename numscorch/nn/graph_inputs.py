@@ -16,6 +16,7 @@ from torch import Tensor
 from torch._C._functorch import is_functorch_wrapped_tensor
 
 from ..errors import OperandError, SizeError, UnsupportedError
+from ..frontend.datatypes import summed_in
 from ..interop.edge_lists import check_nodes, check_unpadded, counted
 from ..ir.format import CSR
 from ..programs.gradients import attached
@@ -92,7 +93,8 @@ class EdgePlacement:
         if self.added_loops:
             values = torch.cat([values, values.new_full((self.added_loops,), fill)])
         if self.slots is not None:
-            values = values.new_zeros(self.pattern.nnz).index_add(0, self.slots, values)
+            wide = summed_in(values.dtype)
+            values = values.new_zeros(self.pattern.nnz, dtype=wide).index_add(0, self.slots, values.to(wide)).to(values.dtype)
         return SparseTensor(self.pattern, values)
 
 

@@ -325,6 +325,13 @@ def test_sums_along_a_new_edge_list_equal_those_of_its_matrix() -> None:
             close(value, part[0])
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+def test_many_parallel_edges_are_counted(dtype: torch.dtype) -> None:
+    edges, layer = torch.tensor([[0], [1]]).repeat(1, 3000), ns.nn.GINConv(torch.nn.Identity())
+    for _ in range(FEW_USES + 2):
+        assert layer(torch.ones(2, 1, dtype=dtype), edges).tolist() == [[1.0], [float(torch.tensor(3001.0, dtype=dtype))]]
+
+
 @pytest.mark.parametrize("node", [NODES, -1])
 @pytest.mark.parametrize("kind", ["source", "target"])
 def test_nodes_out_of_range_of_a_new_edge_list_are_named(node: int, kind: str) -> None:
