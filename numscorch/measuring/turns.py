@@ -5,7 +5,6 @@ Each turn calls the functions in a new random order, because a function's time d
 
 from __future__ import annotations
 
-import gc
 import math
 import os
 import statistics
@@ -13,6 +12,9 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from random import Random
+from timeit import timeit
+
+from ..machine.guards import paused
 
 SECONDS = float(os.environ.get("NUMSCORCH_BENCH_SECONDS", "0.2"))  # total time of one comparison
 FEWEST, MOST = 5, 400  # number of turns
@@ -76,16 +78,11 @@ def in_turns(
     racing = [name for name in competitors if name == OURS or min(seconds_of[name]) <= limit]
     seconds_of |= {name: [] for name in racing}
     order = Random(0)
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
+    with paused():
         start = time.perf_counter()
         while not _is_done(len(seconds_of[OURS]), (time.perf_counter() - start) / seconds):
             for name in order.sample(racing, len(racing)):
                 seconds_of[name].append(_time_call(competitors[name], calls, rest))
-    finally:
-        if was_enabled:
-            gc.enable()
     turns = {name: tuple(times) for name, times in seconds_of.items()}
     return Turns(turns[OURS], {name: turns[name] for name in peers}, {name: turns[name] for name in beside or {}})
 
@@ -106,14 +103,10 @@ def _warm_up(function: Function, calls: int, seconds: float) -> list[float]:
 def _time_call(function: Function, calls: int, rest: float) -> float:
     if rest:
         time.sleep(rest)
-    if calls == 1:
-        start = time.perf_counter()
-        result = function()
-        stop = time.perf_counter()
-        del result
-        return stop - start
-    turns = range(calls)
+    if calls > 1:
+        return timeit(function, number=calls) / calls
     start = time.perf_counter()
-    for _ in turns:
-        function()
-    return (time.perf_counter() - start) / calls
+    result = function()
+    stop = time.perf_counter()
+    del result
+    return stop - start
