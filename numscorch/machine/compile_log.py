@@ -20,7 +20,6 @@ COLUMNS = 80  # width of notebooks and of terminals that do not report their wid
 OFF = "0"  # value of NUMSCORCH_PROGRESS that disables the progress line
 WAY_OUT = "the cache keeps these kernels for other processes, and python -m numscorch cache warm compiles kernels ahead of time"
 log = logging.getLogger("numscorch")
-_total = 0.0
 
 
 @dataclass
@@ -30,6 +29,7 @@ class Counts:
     Args:
         ready: kernels that were compiled or loaded from the cache.
         compiled: kernels that were compiled.
+        compiling: time spent on compiling them, in seconds.
         recent: kernels that were compiled or loaded since the last pause.
         seconds: time spent on the recent kernels.
         ended: when the last kernel was ready, by ``time.monotonic``.
@@ -38,6 +38,7 @@ class Counts:
 
     ready: int = 0
     compiled: int = 0
+    compiling: float = 0.0
     recent: int = 0
     seconds: float = 0.0
     ended: float = float("-inf")
@@ -60,9 +61,9 @@ _goal: Goal | None = None
 
 def tell(name: str, text: str, seconds: float) -> None:
     """Log a compiled file. Once per process, if compiling took longer than ``LONG``, also log how to avoid it."""
-    global _total
     with _lock:
-        before, _total = _total, _total + seconds
+        before = counts.compiling
+        counts.compiling += seconds
         counts.compiled += 1
     log.info("compiled %s in %.1f s: %s", name, seconds, _expression(text))
     if before < LONG <= before + seconds:
@@ -142,8 +143,7 @@ class _Line(threading.Thread):
         """Replace the line, using only spaces and carriage returns, which notebooks support."""
         blank, self.width = " " * (self.width - len(text)), len(text)
         with suppress(OSError, ValueError):  # the terminal is closed
-            self.stream.write(f"\r{text}{blank}" if text else f"\r{blank}\r")
-            self.stream.flush()
+            print(f"\r{text}{blank}" if text else f"\r{blank}\r", end="", file=self.stream, flush=True)
 
     def erase(self) -> None:
         """End the thread and erase the line."""
@@ -155,13 +155,11 @@ class _Line(threading.Thread):
 
 def is_read(stream: Any) -> bool:
     """Whether a stream is a terminal or the output of a notebook cell."""
-    if stream is None:
-        return False
     if type(stream).__module__.partition(".")[0] == "ipykernel":
         return True
     try:
         return bool(stream.isatty())
-    except (AttributeError, ValueError):  # closed, or not a file
+    except (AttributeError, ValueError):  # None or another object without the method, or a closed file
         return False
 
 

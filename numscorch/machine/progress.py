@@ -34,8 +34,7 @@ class Progress:
         self.done = min(amount, self.total)
         if self.shown and time.monotonic() - self.printed_at > EVERY:
             self.printed_at = time.monotonic()
-            sys.stderr.write(f"\r{self.text()}")
-            sys.stderr.flush()
+            print(f"\r{self.text()}", end="", file=sys.stderr, flush=True)
 
     def text(self) -> str:
         share = self.done / self.total
@@ -49,5 +48,4 @@ class Progress:
         """Print the final state and end the line."""
         if self.shown:
             self.done = self.total if kind is None else self.done
-            sys.stderr.write(f"\r{self.text()}\n")
-            sys.stderr.flush()
+            print(f"\r{self.text()}", file=sys.stderr, flush=True)

@@ -47,7 +47,7 @@ def test_a_process_that_does_not_log_shows_nothing(tmp_path: Path) -> None:
 
 
 def test_long_compile_times_are_logged_once_with_a_remedy(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    monkeypatch.setattr(telling, "_total", 0.0)
+    monkeypatch.setattr(telling.counts, "compiling", 0.0)
     caplog.set_level(logging.INFO, logger="numscorch")
     for seconds in (3.0, 2.5, 9.0):
         telling.tell("kernel_0", '"""y[i] = 2\n"""', seconds)
