@@ -51,13 +51,26 @@ class Status:
 
 @dataclass(frozen=True, slots=True)
 class CachedKernel:
-    """A stored kernel: its expression, its size in bytes (source and machine code), and the time of its last use."""
+    """A stored kernel: its source file, its size in bytes (source and machine code), and the time of its last use."""
 
-    name: str
     path: Path
-    expression: str
     size: int
     last_used: float
+
+    @property
+    def name(self) -> str:
+        return self.path.stem
+
+    @property
+    def expression(self) -> str:
+        """The first line of the source's docstring. Reading it does not count as a use."""
+        try:
+            text = ast.get_docstring(ast.parse(read_whole(self.path) or b"\0"))
+        except (SyntaxError, ValueError):
+            return "(damaged: rebuilt at its next use)"
+        finally:
+            _touch(self.path, self.last_used)
+        return text.partition("\n")[0] if text else "(no expression)"
 
 
 # -- the folder ---------------------------------------------------------------------------------------
@@ -271,10 +284,8 @@ def _touch(path: Path, used: float) -> bool:
     """Set the access time of a file to its last use, if possible, and keep its modification time. False if the file is missing."""
     try:
         os.utime(path, ns=(int(used * 1e9), path.lstat().st_mtime_ns))
-    except FileNotFoundError:
-        return False
-    except OSError:
-        return True
+    except OSError as error:
+        return not isinstance(error, FileNotFoundError)
     return True
 
 
@@ -283,11 +294,7 @@ def _touch(path: Path, used: float) -> bool:
 
 def entries() -> list[CachedKernel]:
     """The stored kernels, most recently used first."""
-    kernels = []
-    for path, size, used in _stored(folder()):
-        kernels.append(CachedKernel(path.stem, path, _expression(path), size, used))
-        _touch(path, used)  # listing does not count as a use
-    return sorted(kernels, key=lambda entry: entry.last_used, reverse=True)
+    return sorted(_stored(folder()), key=lambda kernel: kernel.last_used, reverse=True)
 
 
 def clear() -> int:
@@ -298,16 +305,16 @@ def clear() -> int:
     """
     place = folder()
     stored = _stored(place)
-    for path, _, _ in stored:
-        remove(path)
+    for kernel in stored:
+        remove(kernel.path)
     if place is not None:
         _sweep(place, older_than=0.0)
         delete(place / ROOM)
     return len(stored)
 
 
-def _stored(directory: Path | None) -> list[tuple[Path, int, float]]:
-    """Path, size and last use of each kernel. The folder of machine code is listed only once."""
+def _stored(directory: Path | None) -> list[CachedKernel]:
+    """The kernels of a folder. The folder of machine code is listed only once."""
     if directory is None:
         return []
     compiled: dict[str, int] = {}
@@ -319,17 +326,8 @@ def _stored(directory: Path | None) -> list[tuple[Path, int, float]]:
         with suppress(FileNotFoundError):
             info = path.lstat()
             if not stat.S_ISDIR(info.st_mode):
-                stored.append((path, info.st_size + compiled.get(path.stem, 0), max(info.st_atime, info.st_mtime)))
+                stored.append(CachedKernel(path, info.st_size + compiled.get(path.stem, 0), max(info.st_atime, info.st_mtime)))
     return stored
-
-
-def _expression(path: Path) -> str:
-    """The expression of a kernel: the first line of its docstring."""
-    try:
-        text = ast.get_docstring(ast.parse(read_whole(path) or b"\0"))
-    except (SyntaxError, ValueError):
-        return "(damaged: rebuilt at its next use)"
-    return text.partition("\n")[0] if text else "(no expression)"
 
 
 def remove(path: Path) -> None:
@@ -361,14 +359,14 @@ def _has_room(directory: Path, limit: int) -> bool:
 
 def _evict(directory: Path, keep: Path, limit: int) -> None:
     """Delete the least recently used kernels until the total size is within the limit. ``keep`` is never deleted."""
-    stored = sorted(_stored(directory), key=lambda item: item[2])
-    total = sum(size for _, size, _ in stored)
-    for path, size, _ in stored:
+    stored = sorted(_stored(directory), key=lambda kernel: kernel.last_used)
+    total = sum(kernel.size for kernel in stored)
+    for kernel in stored:
         if total <= limit:
             break
-        if path != keep:
-            remove(path)
-            total -= size
+        if kernel.path != keep:
+            remove(kernel.path)
+            total -= kernel.size
     _sweep(directory, ABANDONED_AFTER)
     write_whole(directory / ROOM, f"{max(limit - total, 0) // LARGEST} {limit}".encode())
 
