@@ -10,7 +10,7 @@ import gzip
 import warnings
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from io import BufferedIOBase
 from pathlib import Path
@@ -141,14 +141,11 @@ def opened(path: Path, progress: bool | None = None) -> Iterator[Text]:
         FormatError: a ``.gz`` file isn't a gzip file, or is truncated.
         OSError: the file can't be read.
     """
-    size = path.stat().st_size
+    size, is_packed = path.stat().st_size, path.suffix.lower() == ".gz"
     with path.open("rb") as file, Progress(f"reading {path.name}", size, shown=progress, size=size) as bar:
-        if path.suffix.lower() != ".gz":
-            yield Text(path, file, file, bar)
-            return
         try:
-            with gzip.open(file) as unpacked:
-                if not unpacked.peek(1) and not size:
+            with gzip.open(file) if is_packed else nullcontext(file) as unpacked:
+                if is_packed and not size:
                     raise EOFError("it is empty")
                 yield Text(path, unpacked, file, bar)
         except (gzip.BadGzipFile, EOFError, zlib.error) as error:

@@ -131,9 +131,7 @@ def check_entries(count: int, order: int, itemsize: int, what: str, where: objec
     Raises:
         SizeError: they are larger.
     """
-    size = count * (itemsize + COORDINATE * order)
-    if size > ASK_FROM:
-        check_bytes(size, f"{what}, of {count} entries,", where, suggestion)
+    check_bytes(count * (itemsize + COORDINATE * order), f"{what}, of {count} entries,", where, suggestion)
 
 
 def limit() -> int:
