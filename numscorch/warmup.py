@@ -17,11 +17,11 @@ import numpy as np
 import torch
 from torch.nn import Module
 from torch.nn.parameter import is_lazy
+from torch.utils import _pytree as pytree
 
 from .codegen.kernel import jit_is_disabled
 from .errors import OperandError, UnsupportedError
 from .machine.compile_log import counts
-from .tensors.sparse_tensor import SparseTensor
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -82,7 +82,7 @@ def warm(call: Callable[..., Any], /, *inputs: Any, **kwargs: Any) -> Warmed:
     started, ready, compiled = time.perf_counter(), counts.ready, counts.compiled
     with _random_states(), _restored(_modules_of(call)):
         copied = _copied(call)
-        _run(copied, _detached(inputs), _detached(kwargs))
+        _run(copied, *pytree.tree_map_only(torch.Tensor, _detached, (inputs, kwargs)))
         if isinstance(copied, Module):
             with torch.no_grad():
                 _forward(copied.eval(), inputs, kwargs, "while ns.warm ran evaluation: pass lambda x: model(x) for training alone")
@@ -94,7 +94,7 @@ def _run(call: Callable[..., Any], inputs: Sequence[Any], kwargs: Mapping[str, A
     """Run forward, and backward for all results that require grad."""
     note = "while ns.warm ran forward: it takes the inputs of the first step, as in ns.warm(model, x, edge_index)"
     result = _forward(call, inputs, kwargs, note)
-    results = [tensor for tensor in _tensors(result) if tensor.requires_grad]
+    results = [leaf for leaf in pytree.tree_leaves(result) if isinstance(leaf, torch.Tensor) and leaf.requires_grad]
     leaves = _leaves(results)
     if leaves:  # returns gradients instead of accumulating them; retain_graph keeps graphs of the caller
         torch.autograd.grad(results, leaves, [torch.ones_like(output) for output in results], retain_graph=True, allow_unused=True)
@@ -171,25 +171,9 @@ def _random_states() -> Iterator[None]:
         np.random.set_state(numpy_state)
 
 
-def _detached(value: Any) -> Any:
-    """Inputs detached from the caller's graph, with the same ``requires_grad``."""
-    if isinstance(value, SparseTensor):
-        return SparseTensor(value.pattern, _detached(value.values)) if value.requires_grad else value
-    if isinstance(value, torch.Tensor):
-        return value.detach().requires_grad_() if value.requires_grad else value
-    if type(value) is dict:
-        return {key: _detached(member) for key, member in value.items()}
-    return type(value)(map(_detached, value)) if type(value) in (tuple, list) else value
-
-
-def _tensors(value: Any) -> Iterator[torch.Tensor]:
-    if isinstance(value, SparseTensor):
-        yield value.values
-    elif isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, Mapping | tuple | list):
-        for member in value.values() if isinstance(value, Mapping) else value:
-            yield from _tensors(member)
+def _detached(tensor: torch.Tensor) -> torch.Tensor:
+    """A tensor detached from the caller's graph, with the same ``requires_grad``."""
+    return tensor.detach().requires_grad_() if tensor.requires_grad else tensor
 
 
 def _leaves(results: Sequence[torch.Tensor]) -> list[torch.Tensor]:
