@@ -13,7 +13,9 @@ from ..errors import ExpressionError, NumscorchError
 from ..machine import kernel_cache
 from ..machine.compile_log import counts, expecting
 from ..machine.memory import size_in_words
+from ..runtime import bundles
 from .bench import error_text, request_of, requests_in
+from .warming import common_runs, tables_of_kernels, warm, warm_all
 
 
 def add_cache(commands: Any) -> None:
@@ -29,8 +31,7 @@ def add_cache(commands: Any) -> None:
     )
     import_action = _action(actions, "import", _import, "add the kernels of a bundle: they are code, so import only bundles that you trust")
     import_action.add_argument("file", type=Path, metavar="FILE")
-    warm = _action(actions, "warm", _warm, "compile kernels ahead of time")
-    source = warm.add_mutually_exclusive_group(required=True)
+    source = _action(actions, "warm", _warm, "compile kernels ahead of time").add_mutually_exclusive_group(required=True)
     source.add_argument(
         "file", nargs="?", type=Path, metavar="FILE", help="requests, one per line: the arguments of python -m numscorch bench"
     )
@@ -69,8 +70,6 @@ def _clear(arguments: argparse.Namespace) -> int:
 
 
 def _export(arguments: argparse.Namespace) -> int:
-    from ..runtime import bundles
-
     bundle = bundles.export(arguments.file, arguments.expressions)
     skipped = f"; {bundle.left_out} without machine code for this machine are left out" if bundle.left_out else ""
     print(f"{arguments.file}: {_counts_text(bundle.kernels, bundle.schedules)}, {size_in_words(arguments.file.stat().st_size)}{skipped}")
@@ -78,8 +77,6 @@ def _export(arguments: argparse.Namespace) -> int:
 
 
 def _import(arguments: argparse.Namespace) -> int:
-    from ..runtime import bundles
-
     _check_exists(arguments.file, "bundle", "python -m numscorch cache export FILE writes one, on the machine that has the kernels")
     imported = bundles.bring_in(arguments.file)
     print(f"{kernel_cache.folder()} has {_counts_text(imported.kernels, imported.schedules)} from {arguments.file}")
@@ -114,9 +111,6 @@ def _warm(arguments: argparse.Namespace) -> int:
 
 
 def _requests(path: Path) -> str:
-    """Compile the kernels of a file's requests."""
-    from .warming import warm
-
     _check_exists(path, "file of requests", "write one, a line for each request, or pass --common")
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
@@ -135,8 +129,6 @@ def _requests(path: Path) -> str:
 
 def _common() -> str:
     """Compile the kernels of common layers and products, and print a line for each layer or product."""
-    from .warming import common_runs, tables_of_kernels, warm_all
-
     runs, tables = list(common_runs()), tables_of_kernels()
     with expecting(len(runs), "layers and products") as goal:
         for name, run in runs:

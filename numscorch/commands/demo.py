@@ -6,6 +6,7 @@ They have two graph convolutions, as in Kipf and Welling, "Semi-Supervised Class
 
 from __future__ import annotations
 
+import argparse
 import math
 import statistics
 import sys
@@ -28,6 +29,7 @@ from ..measuring.turns import in_turns
 from ..nn import GCNConv
 from ..nn.graphs import gcn_norm
 from ..tensors.sparse_tensor import SparseTensor
+from .bench import positive
 
 NEIGHBOURS, TRAIN_PER_CLASS, VALIDATE_PER_CLASS = 10, 20, 30  # numbers of nodes
 HIDDEN, DROPOUT, RATE, DECAY, EPOCHS = 16, 0.5, 0.01, 5e-4, 200  # as in the paper, section 5.2
@@ -44,29 +46,40 @@ NEXT = (
 )
 
 
-def run(graph: Path | None, matrix: Path | None, threads: int | None, folder: Path) -> None:
-    """Run the demo and print its report.
+def add_demo(commands: Any) -> None:
+    command = commands.add_parser("demo", help="train a GCN on a real graph, and compare with torch.sparse and PyTorch Geometric")
+    data = command.add_mutually_exclusive_group()
+    data.add_argument("file", nargs="?", type=Path, metavar="FILE", help="your own graph (.npz), or a Matrix Market file")
+    data.add_argument("--graph", type=Path, metavar="FILE.npz", help="your own graph, instead of the digits' nearest neighbours")
+    data.add_argument("--matrix", type=Path, metavar="FILE.mtx", help="multiply this Matrix Market file with a dense matrix instead")
+    command.add_argument("--threads", type=positive, metavar="N", help="the number of threads of torch and of kernels")
+    command.add_argument(
+        "--out", type=Path, default=Path("numscorch-demo"), metavar="FOLDER", help="the folder of the picture (default: %(default)s)"
+    )
+    command.set_defaults(command=_demo)
 
-    Args:
-        graph: an ``.npz`` file that :func:`numscorch.files.load.load_graph` reads; None for the nearest-neighbour graph of the digits.
-        matrix: a Matrix Market file or None. If given, the demo times its product with a dense matrix, and trains nothing.
-        threads: torch's number of threads; None keeps it.
-        folder: the folder of the picture.
+
+def _demo(arguments: argparse.Namespace) -> int:
+    """Train on a graph (by default that of the digits), or time the product of a matrix, and print the report.
 
     Raises:
         NumscorchError: a file is malformed, scikit-learn is not installed, or two libraries disagree.
     """
-    if threads is not None:
-        torch.set_num_threads(threads)
+    graph, matrix, file = arguments.graph, arguments.matrix, arguments.file
+    if file is not None:
+        graph, matrix = (file, None) if file.suffix == ".npz" else (None, file)
+    if arguments.threads is not None:
+        torch.set_num_threads(arguments.threads)
     torch.manual_seed(0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch's warning about CSR tensors, PyTorch Geometric's about extensions
         if matrix is not None:
             multiply(matrix)
-            return
-        task = digits() if graph is None else from_file(graph)
-        report_graph(task)
-        report_race(task, race(task), folder)
+        else:
+            task = digits() if graph is None else from_file(graph)
+            report_graph(task)
+            report_race(task, race(task), arguments.out)
+    return 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -258,10 +271,12 @@ def show_progress(text: str) -> None:
 def report_graph(task: Task) -> None:
     nodes, width = task.features.shape
     layout = f"{task.features.density:.1%} stored, CSR" if isinstance(task.features, SparseTensor) else "dense"
-    print(f"{task.name} ({task.origin})")
-    print(f"  {nodes:,} nodes, {task.adj_t.nnz:,} edges, {width:,} features ({layout}), {task.classes} classes")
-    print(f"  A two-layer GCN learns from {len(task.train):,} nodes and is tested on {len(task.test):,}.")
-    print(f"  Same initial weights, same layouts, alternating epochs; threads: {torch.get_num_threads()}.\n")
+    print(
+        f"{task.name} ({task.origin})\n"
+        f"  {nodes:,} nodes, {task.adj_t.nnz:,} edges, {width:,} features ({layout}), {task.classes} classes\n"
+        f"  A two-layer GCN learns from {len(task.train):,} nodes and is tested on {len(task.test):,}.\n"
+        f"  Same initial weights, same layouts, alternating epochs; threads: {torch.get_num_threads()}.\n"
+    )
 
 
 def report_race(task: Task, runners: list[Runner], folder: Path) -> None:
@@ -275,11 +290,13 @@ def report_race(task: Task, runners: list[Runner], folder: Path) -> None:
         print("PyTorch Geometric is not installed: pip install torch_geometric adds it to the comparison")
     largest = max(difference(ours.losses, other.losses) for other in others)
     hidden = torch.empty(len(task.labels), HIDDEN)
-    print(f"\nlargest difference   {largest:.1e} between the losses of an epoch (from {ours.losses[0]:.3f} to {ours.losses[-1]:.3f})")
-    print(f"first epoch          {ours.seconds[0]:.2f} s: kernels are compiled, or read from the disk if an earlier run compiled them")
-    print(f"kernel of A @ H      {ns.explain(SPMM, gcn_norm(task.adj_t), hidden).path}")
-    print(f"picture              {draw(task, runners, folder) or 'none: matplotlib is not installed (pip install matplotlib)'}\n")
-    print("Try next:")
+    print(
+        f"\nlargest difference   {largest:.1e} between the losses of an epoch (from {ours.losses[0]:.3f} to {ours.losses[-1]:.3f})\n"
+        f"first epoch          {ours.seconds[0]:.2f} s: kernels are compiled, or read from the disk if an earlier run compiled them\n"
+        f"kernel of A @ H      {ns.explain(SPMM, gcn_norm(task.adj_t), hidden).path}\n"
+        f"picture              {draw(task, runners, folder) or 'none: matplotlib is not installed (pip install matplotlib)'}\n\n"
+        "Try next:"
+    )
     for command, what in NEXT:
         print(f"  {command:<50} {what}")
 
@@ -329,6 +346,8 @@ def multiply(path: Path) -> None:
         partial(ns.einsum, SPMM, matrix, dense), {"torch.sparse": partial(torch.matmul, converted, dense)}, seconds=PRODUCT_SECONDS
     )
     ours, other = statistics.median(turns.ours) * 1e3, statistics.median(turns.peers[TORCH]) * 1e3
-    print(f"largest difference    {difference:.2g} (largest value {largest:.3g})")
-    print(f"product               numscorch {ours:.3f} ms, torch.sparse {other:.3f} ms: {turns.ratio:.2f} times as fast")
-    print(f"generated kernel      {ns.explain(SPMM, matrix, dense).path}")
+    print(
+        f"largest difference    {difference:.2g} (largest value {largest:.3g})\n"
+        f"product               numscorch {ours:.3f} ms, torch.sparse {other:.3f} ms: {turns.ratio:.2f} times as fast\n"
+        f"generated kernel      {ns.explain(SPMM, matrix, dense).path}"
+    )

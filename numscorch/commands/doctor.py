@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import platform
 import sys
 import textwrap
@@ -10,6 +11,7 @@ from dataclasses import dataclass
 from importlib import metadata
 from itertools import starmap, takewhile
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -41,6 +43,17 @@ class Diagnosis:
     value: str
     ok: bool
     advice: str = ""
+
+
+def add_doctor(commands: Any) -> None:
+    command = commands.add_parser("doctor", help="check versions, processor, threading layer, threads and kernel cache")
+    command.set_defaults(command=_doctor)
+
+
+def _doctor(arguments: argparse.Namespace) -> int:
+    checks = report()
+    print(render(checks))
+    return int(not all(check.ok for check in checks))
 
 
 def report() -> list[Diagnosis]:

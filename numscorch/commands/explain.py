@@ -43,9 +43,9 @@ def _explain(arguments: argparse.Namespace) -> int:
     explained = explain(arguments.expression, *operands, timed=arguments.timed, **named)
     if arguments.html is None:
         print(explained)
-        return 0
-    explained.save(arguments.html)
-    print(f"{arguments.html}: {arguments.html.stat().st_size / 1e3:.0f} kB")
+    else:
+        explained.save(arguments.html)
+        print(f"{arguments.html}: {arguments.html.stat().st_size / 1e3:.0f} kB")
     return 0
 
 
