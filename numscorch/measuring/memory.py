@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import gc
-import sys
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -32,13 +31,10 @@ def growth(call: Callable[[], object]) -> int | None:
     >>> nbytes is None or 1 << 25 <= nbytes < 1 << 26
     True
     """
-    if not RESET.exists():
-        return None
     release()
     gc.collect()
-    if sys.platform == "linux":
-        with suppress(OSError, AttributeError):  # glibc only: return its free memory to the system, so that its reuse counts as growth
-            ctypes.CDLL("libc.so.6").malloc_trim(0)
+    with suppress(OSError, AttributeError):  # glibc only: return its free memory to the system, so that its reuse counts as growth
+        ctypes.CDLL("libc.so.6").malloc_trim(0)
     try:
         RESET.write_text(RESET_PEAK)
     except OSError:

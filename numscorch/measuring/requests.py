@@ -40,7 +40,7 @@ class BoundRequest:
     @property
     def is_einsum(self) -> bool:
         """Whether the expression is an einsum, with positional operands."""
-        return is_einsum(self.expr)
+        return "=" not in self.expr
 
     def __call__(self) -> Any:
         if self.is_einsum:
@@ -88,20 +88,10 @@ def read_request(
       B: 6x2 dense float32
     """
     names, chosen = operands_of(expr), dict(formats or {})
-    _check_names(expr, names, specs, is_complete=True)
-    _check_names(expr, names, chosen, is_complete=False)
+    _check_names(expr, names, specs, chosen)
     kind, generator = _dtype(dtype), torch.Generator().manual_seed(seed)
     operands = {name: _operand(specs[name], chosen.get(name), kind, generator) for name in names}
     return BoundRequest(expr, operands, result, {name: describe(operand) for name, operand in operands.items()})
-
-
-def is_einsum(expr: str) -> bool:
-    """Whether the text is an einsum, not statements.
-
-    >>> is_einsum("ij,j->i"), is_einsum("y[i] = A[i,j] * x[j]")
-    (True, False)
-    """
-    return "=" not in expr
 
 
 def operands_of(expr: str) -> tuple[str, ...]:
@@ -110,7 +100,7 @@ def operands_of(expr: str) -> tuple[str, ...]:
     >>> operands_of("ij,j->i"), operands_of("y[i] = S[i,j] * x[j]")
     (('A', 'B'), ('S', 'x'))
     """
-    if not is_einsum(expr):
+    if "=" in expr:
         return tuple(sorted(tensor_names(expr)))
     count = expr.partition("->")[0].count(",") + 1
     if count > len(NAMES):
@@ -120,13 +110,12 @@ def operands_of(expr: str) -> tuple[str, ...]:
     return tuple(NAMES[:count])
 
 
-def _check_names(expr: str, names: tuple[str, ...], texts: Mapping[str, str], is_complete: bool) -> None:
-    expected = f"its operands are {', '.join(names)}{', in this order' if is_einsum(expr) else ''}"
-    for name in texts:
+def _check_names(expr: str, names: tuple[str, ...], specs: Mapping[str, str], formats: Mapping[str, str]) -> None:
+    expected = f"its operands are {', '.join(names)}{'' if '=' in expr else ', in this order'}"
+    for name in (*specs, *formats):
         if name not in names:
             raise ExpressionError(f"{name} is not an operand of {expr!r}: {expected}")
-    missing = [name for name in names if name not in texts]
-    if is_complete and missing:
+    if missing := [name for name in names if name not in specs]:
         raise ExpressionError(f"operand {missing[0]} of {expr!r} is missing: {expected}; give each {SPECS}")
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import pairwise
 
 from ..frontend.parser import Subscripts, parse_einsum
 from ..frontend.requests import Request
@@ -111,8 +110,7 @@ def _joins_operands(value: Expr, by: str) -> bool:
 
 
 def _sum(indices: Indices, result: Indices) -> Sum | None:
-    result_dims = [indices.index(name) for name in result]
-    is_in_order = all(before < after for before, after in pairwise(result_dims))
+    is_in_order = list(result) == [name for name in indices if name in result]
     over = tuple(at for at, name in enumerate(indices) if name not in result)
     return Sum(over) if over and is_in_order else None
 
