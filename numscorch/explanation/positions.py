@@ -77,8 +77,6 @@ def paths_to(pattern: Pattern, leaves: np.ndarray) -> Paths | None:
         if part.minus is None:
             table[part.dimension] += column * part.divisor
     mask &= (table < np.array(pattern.shape, dtype=np.int64)[:, None]).all(axis=0)
-    if mask.all():
-        return Paths(leaves, tuple(positions), tuple(columns), table)
     return Paths(leaves[mask], tuple(p[mask] for p in positions), tuple(c[mask] for c in columns), table[:, mask])
 
 
@@ -115,7 +113,7 @@ def _parents(pattern: Pattern, at: int, positions: np.ndarray) -> np.ndarray | N
     children, size = counts[at] // max(counts[at - 1], 1), pattern.format.sizes(pattern.shape)[at]
     if children < 1 or level.count(arrays, 3 * counts[at - 1], size) != 3 * counts[at]:
         return None
-    return positions if children == 1 else positions // children
+    return positions // children
 
 
 def _starting_before(pos: np.ndarray, positions: np.ndarray) -> np.ndarray:

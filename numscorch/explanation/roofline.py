@@ -164,12 +164,16 @@ def roofline(run: TimedRun) -> str:
         points = (axes.left, rate * axes.left), (run.peak / rate, run.peak), (axes.right, run.peak)
         parts.append(f'<polyline class="{kind}" points="{" ".join(f"{axes.x(x):.1f},{axes.y(y):.1f}" for x, y in points)}"/>')
         y = float(HEIGHT - BOTTOM - 30 + 18 * at)
-        parts.append(f'<line class="{kind}" x1="{WIDTH - 290}" x2="{WIDTH - 250}" y1="{y - 4}" y2="{y - 4}"/>')
-        parts.append(_text(WIDTH - 242, y, f"{name}: {rate / 1e9:.3g} GB/s", "start"))
-    parts.append(_text(WIDTH - 8, axes.y(run.peak) - 6, f"{run.dtype} multiply-adds: {run.peak / 1e9:.3g} Gflop/s", "end"))
+        parts += [
+            f'<line class="{kind}" x1="{WIDTH - 290}" x2="{WIDTH - 250}" y1="{y - 4}" y2="{y - 4}"/>',
+            _text(WIDTH - 242, y, f"{name}: {rate / 1e9:.3g} GB/s", "start"),
+        ]
     x, y = axes.x(run.intensity), axes.y(run.flops / run.seconds)
-    parts.append(f'<circle class="point" cx="{x:.1f}" cy="{y:.1f}" r="7"/>')
-    parts.append(_text(x, y + 24, f"{run.flops / run.seconds / 1e9:.3g} Gflop/s", "middle", "told"))
+    parts += [
+        _text(WIDTH - 8, axes.y(run.peak) - 6, f"{run.dtype} multiply-adds: {run.peak / 1e9:.3g} Gflop/s", "end"),
+        f'<circle class="point" cx="{x:.1f}" cy="{y:.1f}" r="7"/>',
+        _text(x, y + 24, f"{run.flops / run.seconds / 1e9:.3g} Gflop/s", "middle", "told"),
+    ]
     caption = escape(f"Roofline: {run}")
     return (
         f'<svg class="roofline" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}" role="img" aria-label="{caption}">'
@@ -207,12 +211,16 @@ class _Axes:
         ]
         for power in _powers(self.left, self.right):
             x = self.x(10.0**power)
-            parts += [f'<line class="grid" x1="{x:.1f}" x2="{x:.1f}" y1="{TOP}" y2="{HEIGHT - BOTTOM}"/>']
-            parts += [_text(x, HEIGHT - BOTTOM + 16, f"{10.0**power:g}", "middle", "axis")]
+            parts += [
+                f'<line class="grid" x1="{x:.1f}" x2="{x:.1f}" y1="{TOP}" y2="{HEIGHT - BOTTOM}"/>',
+                _text(x, HEIGHT - BOTTOM + 16, f"{10.0**power:g}", "middle", "axis"),
+            ]
         for power in _powers(self.low, self.high):
             y = self.y(10.0**power)
-            parts += [f'<line class="grid" x1="{LEFT}" x2="{WIDTH}" y1="{y:.1f}" y2="{y:.1f}"/>']
-            parts += [_text(LEFT - 6, y + 4, f"{10.0 ** (power - 9):g}", "end", "axis")]
+            parts += [
+                f'<line class="grid" x1="{LEFT}" x2="{WIDTH}" y1="{y:.1f}" y2="{y:.1f}"/>',
+                _text(LEFT - 6, y + 4, f"{10.0 ** (power - 9):g}", "end", "axis"),
+            ]
         return parts
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import struct
 import zlib
 from dataclasses import dataclass, field
+from itertools import repeat
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -103,11 +104,9 @@ def sketch(A: SparseTensor) -> Sketch:
     [(((0, 0), (0, 1)), '2'), (((1, 1), (1, 0)), '3'), (((1, 1), (2, 1)), '4')]
     """
     pattern = A.pattern
-    first = _numbers(A._values)
-    values = Array("vals", str(A.dtype).removeprefix("torch."), len(A._values), first)
-    stored = [array for level in pattern.arrays for array in level]
-    size = sum(array.nbytes for array in stored) + A._values.nbytes
-    return Sketch(pattern.format, pattern.shape, _levels(pattern), values, _leaves(A), _picture(pattern), _entries(pattern), size)
+    values = Array("vals", str(A.dtype).removeprefix("torch."), len(A._values), _numbers(A._values))
+    size = A._values.nbytes + sum(array.nbytes for level in pattern.arrays for array in level)
+    return Sketch(pattern.format, pattern.shape, levels_of(pattern), values, _leaves(A), _picture(pattern), _entries(pattern), size)
 
 
 def sketch_of(operand: Any) -> Sketch | None:
@@ -115,26 +114,20 @@ def sketch_of(operand: Any) -> Sketch | None:
     return sketch(operand) if isinstance(operand, SparseTensor) else None
 
 
-def levels_of(operand: Operand) -> tuple[LevelSketch, ...]:
-    """The levels of an operand's description, without arrays."""
-    fmt = operand.format
-    counts = operand.counts or (None,) * len(fmt.levels)
-    named = zip(fmt.parts, fmt.levels, fmt.sizes(operand.shape), counts, strict=True)
+def levels_of(tensor: Pattern | Operand) -> tuple[LevelSketch, ...]:
+    """The levels of a pattern, or of an operand's description, whose arrays are known by name only."""
+    fmt, counts = tensor.format, tensor.counts or repeat(None)
+    stored = arrays_of(tensor) if isinstance(tensor, Pattern) else [repeat(None)] * len(fmt.levels)
     return tuple(
-        LevelSketch(str(part), str(level), size, count, tuple(Array(name, "", 0, ()) for name in level.arrays))
-        for part, level, size, count in named
+        LevelSketch(str(part), str(level), size, count, tuple(map(_array, level.arrays, arrays)))
+        for part, level, size, count, arrays in zip(fmt.parts, fmt.levels, fmt.sizes(tensor.shape), counts, stored, strict=False)
     )
 
 
-def _levels(pattern: Pattern) -> tuple[LevelSketch, ...]:
-    levels, fmt, stored = [], pattern.format, arrays_of(pattern)
-    for at, (part, level, size) in enumerate(zip(fmt.parts, fmt.levels, fmt.sizes(pattern.shape), strict=True)):
-        arrays = tuple(
-            Array(name, str(array.dtype), len(array), tuple(map(str, array[:FIRST].tolist())))
-            for name, array in zip(level.arrays, stored[at], strict=True)
-        )
-        levels.append(LevelSketch(str(part), str(level), size, pattern.counts[at], arrays))
-    return tuple(levels)
+def _array(name: str, array: np.ndarray | None) -> Array:
+    if array is None:
+        return Array(name, "", 0, ())
+    return Array(name, str(array.dtype), len(array), tuple(map(str, array[:FIRST].tolist())))
 
 
 def _numbers(values: torch.Tensor, most: int = FIRST, digits: int = 4) -> tuple[str, ...]:
@@ -259,22 +252,15 @@ def sampled_raster(pattern: Pattern, cells: int, most: int = SAMPLE) -> Raster:
 
 def _grid(sizes: tuple[int, int], cells: int) -> np.ndarray:
     """An empty grid with the matrix's aspect ratio, limited to 1 : 8."""
-    longest = max(*sizes, 1)
-    scaled = [max(round(size * min(cells / longest, 1.0)), min(size, cells // 8), 1) for size in sizes]
-    return np.zeros(scaled)
+    scale = min(cells / max(*sizes, 1), 1.0)
+    return np.zeros([max(round(size * scale), min(size, cells // 8), 1) for size in sizes])
 
 
 def _count(grid: np.ndarray, table: np.ndarray, shape: tuple[int, ...]) -> None:
-    """Add entries to their cells."""
     drawn = [*np.zeros((2, table.shape[1]), dtype=np.int64), *table][-2:]
-    rows, columns = (_cell(coords, size, cells) for coords, size, cells in zip(drawn, plane(shape), grid.shape, strict=True))
-    grid += np.bincount(rows * grid.shape[1] + columns, minlength=grid.size).reshape(grid.shape)
-
-
-def _cell(coordinates: np.ndarray, size: int, cells: int) -> np.ndarray:
-    if size <= cells:
-        return coordinates
-    return np.minimum((coordinates * (cells / size)).astype(np.int64), cells - 1)
+    scales = [min(cells / max(size, 1), 1.0) for size, cells in zip(plane(shape), grid.shape, strict=True)]
+    cells = [(coordinates * scale).astype(np.int64) for coordinates, scale in zip(drawn, scales, strict=True)]
+    grid += np.bincount(np.ravel_multi_index(cells, grid.shape, mode="clip"), minlength=grid.size).reshape(grid.shape)
 
 
 def spy(pattern: Pattern, ax: Axes | None = None, **kwargs: Any) -> Axes:
