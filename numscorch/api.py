@@ -12,7 +12,7 @@ import torch
 
 from .errors import ExpressionError, FormatError, OperandError, UnsupportedError
 from .explanation.explanation import Explanation, timed_story
-from .explanation.programs import explain_einsum, explain_program, explain_sparsified
+from .explanation.programs import explain_einsum, explain_program
 from .files.archives import save_safetensors, save_tensor
 from .files.foreign import foreign_suffix, is_torchs, unreadable, unwritable
 from .files.load import SUFFIXES, check_there, load as read, suffix_of
@@ -234,7 +234,7 @@ def explain(
         if schedule is not None or mask is not None or reduce != "sum":
             option = f"schedule={schedule!r}" if schedule is not None else "mask=" if mask is not None else f"reduce={reduce!r}"
             raise UnsupportedError(f"{option} is an option of einsum; statements have none\n  {expr}")
-        page = explain_program(expr, named, format) if sparsifier is None else explain_sparsified(expr, named, sparsifier, format)
+        page = explain_program(expr, named, format, sparsifier)
         return timed_story(page, lambda: evaluate(expr, format=format, sparsifier=sparsifier, **named), expr, named) if timed else page
     if named:
         raise ExpressionError(f"{', '.join(named)}: operands of einsum are positional: give them in order\n  {expr}")
@@ -258,7 +258,7 @@ def _explained(call: EinsumCall) -> tuple[Explanation, str | Request, Sequence[A
     """The explanation of an einsum, and the request and operands that it is computed from."""
     expr, operands = call.expr, call.operands
     if call.sparsifier is not None:
-        return explain_sparsified(*einsum_as_statement(expr, operands), call.sparsifier, call.format), expr, operands
+        return explain_program(*einsum_as_statement(expr, operands), call.format, call.sparsifier), expr, operands
     if call.reduce == "sum" and call.mask is None:
         return explain_einsum(expr, operands, call.format, call.schedule), expr, operands
     check_reduction(call)

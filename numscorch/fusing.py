@@ -16,7 +16,7 @@ from torch import Tensor
 from .errors import UnsupportedError
 from .explanation.explanation import Explanation
 from .explanation.page import Paged, titled_program
-from .explanation.programs import explain_program, explain_sparsified
+from .explanation.programs import explain_program
 from .ir.functions import FUNCTIONS
 from .programs import traced_calls as traced_calls  # defines the calls that tracing records
 from .programs.evaluation import evaluate_parts
@@ -92,15 +92,8 @@ class Fused(Wrapper):
         return f"<fused {getattr(self, '__qualname__', repr(self.function))}>"
 
     def __reduce__(self) -> str:
-        """Pickle by qualified name, like a function."""
+        """Pickle by qualified name, like a function. Copies are the object itself."""
         return str(getattr(self, "__qualname__", repr(self)))
-
-    def __copy__(self) -> Fused:
-        return self
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Fused:
-        """Return the object itself, like for a function."""
-        return self
 
     def explain(self, *args: Any, **kwargs: Any) -> FusedExplanation:
         """Explain the program for these operands, or why the function runs unfused."""
@@ -108,7 +101,7 @@ class Fused(Wrapper):
         story, explanation = "", None
         if isinstance(program, TracedProgram):
             try:
-                explanation = _explained(program, _operands_of(program, operands))
+                explanation = explain_program(program.text, _operands_of(program, operands), program.format, program.sparsifier)
                 story = str(explanation)
             except UnsupportedError as error:
                 story = str(error)  # torch computes all parts
@@ -140,10 +133,9 @@ class Fused(Wrapper):
         """The arguments by name, in order. Names that a program can't use are replaced."""
         code = getattr(self.function, "__code__", None)
         parameters = code.co_varnames[: code.co_argcount] if isinstance(code, CodeType) else ()
+        positional = [*parameters[: len(args)], *(f"x{at}" for at in range(len(parameters), len(args)))]
         arguments: dict[str, Any] = {}
-        for at, value in enumerate(args):
-            arguments[_operand_name(parameters[at] if at < len(parameters) else f"x{at}", arguments)] = value
-        for name, value in kwargs.items():
+        for name, value in zip((*positional, *kwargs), (*args, *kwargs.values()), strict=True):
             arguments[_operand_name(name, arguments)] = value
         return arguments
 
@@ -289,12 +281,6 @@ def _line_of(error: BaseException) -> str:
     stack = traceback.extract_tb(error.__traceback__)
     frames = [frame for frame in stack if not any(Path(frame.filename).is_relative_to(folder) for folder in LIBRARIES)]
     return f" ({Path(frames[-1].filename).name}:{frames[-1].lineno}: {frames[-1].line})" if frames else ""
-
-
-def _explained(program: TracedProgram, operands: Mapping[str, Any]) -> Explanation:
-    if program.sparsifier is None:
-        return explain_program(program.text, operands, program.format)
-    return explain_sparsified(program.text, operands, program.sparsifier, program.format)
 
 
 def _operands_of(program: TracedProgram, operands: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -15,12 +15,9 @@ from ..frontend.datatypes import COMPILED, WIDENED, promotion_of
 from ..frontend.requests import Operand, Request, logical, row_major
 from ..ir.format import COO, CSF, Format, dense, named_formats
 from ..ir.padded import Fixed
-from ..machine import kernel_cache
 from ..programs.operands import admit, kernel_operand
-from ..runtime.plans import compile_tuned, describe, describe_all
 from .page import Paged, titled
 from .roofline import timed_run
-from .sketches import sketch_of
 from .story import Story
 from .work import work_of
 
@@ -98,31 +95,6 @@ def explained(operand: Any) -> Any:
     return kernel_operand(admit(torch.tensor(float(operand)) if isinstance(operand, int | float) else operand))
 
 
-def explain_problem(request: Request, operands: Sequence[Any], format: Format | str | None, text: str | None = None) -> Explanation:
-    """Compile a request up to its source, write the source file, and explain the kernel.
-
-    Args:
-        request: the request.
-        operands: tensors, or formats that stand for them.
-        format: the result's format; None infers it.
-        text: the expression in the title; by default the request's own text.
-
-    Raises:
-        UnsupportedError: every operand is dense.
-    """
-    text = str(request) if text is None else text
-    if all((o if isinstance(o, Format) else describe(o).format).is_dense for o in operands):
-        raise UnsupportedError(
-            f"every operand of {text!r} is dense: einsum hands it to torch.einsum, and nothing is compiled; give one a sparse format"
-        )
-    has_formats = any(isinstance(o, Format) for o in operands)
-    descriptions = [assumed(o) if isinstance(o, Format) else describe(o) for o in operands] if has_formats else describe_all(operands)
-    request, known, _ = as_computed(request, descriptions, [torch.float32 if isinstance(o, Format) else o.dtype for o in operands])
-    request, problem, steps, source = compile_tuned(request, known, format)
-    path = kernel_cache.store(source.name, source.text)
-    return Explanation(f"einsum {text}", known, problem, steps, source, path, request, sketches=tuple(map(sketch_of, operands)))
-
-
 def as_computed(
     request: Request, operands: Sequence[Operand], dtypes: Sequence[torch.dtype]
 ) -> tuple[Request, tuple[Operand, ...], torch.dtype]:
@@ -170,10 +142,9 @@ def described(format: Format, shape: tuple[int, ...], dtype: str) -> Operand:
     if format.is_dense:
         strides = dict(zip(format.mode_order, row_major(shape), strict=True))
         return Operand(format, shape, dtype, strides=tuple(strides[d] for d in range(format.order)))
-    counts: list[int] = []
+    counts = [1]  # of the root
     format = Format([Fixed(ROW) if level == Fixed() else level for level in format.levels], format.parts)
     for at, (level, size) in enumerate(zip(format.levels, format.sizes(shape), strict=True)):
-        parents = counts[-1] if counts else 1
         grows = size if level.full or at == 0 else min(ROW, size) if level.arrays and not level.branchless else int(level.fan(size))
-        counts.append(min(parents * grows, prod(format.sizes(shape)[: at + 1])))
-    return Operand(format, shape, dtype, "int32", counts=tuple(counts))
+        counts.append(min(counts[-1] * grows, prod(format.sizes(shape)[: at + 1])))
+    return Operand(format, shape, dtype, "int32", counts=tuple(counts[1:]))

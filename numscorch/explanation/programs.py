@@ -25,23 +25,38 @@ from ..programs.operands import strided
 from ..programs.pairing import paired
 from ..programs.sizes import check_sizes
 from ..programs.steps import ProgramStep, Steps
-from ..runtime.plans import compile_source, describe
+from ..runtime.plans import compile_source, compile_tuned, describe, describe_all
+from ..sparsifiers.base import named
 from ..sparsifiers.results import pruned
+from ..sparsifiers.sparsify import named_in_errors
 from ..tensors.parameter import unwrapped
 from ..tensors.sparse_tensor import SparseTensor
-from .explanation import Explanation, as_computed, assumed, described, explain_problem, explained, read_format, read_formats
+from .explanation import Explanation, as_computed, assumed, described, explained, read_format, read_formats
+from .sketches import sketch_of
 
 
-def explain_program(
-    text: str, given: Mapping[str, Any], format: Format | str | None, parts: tuple[ProgramPart, ...] | None = None
-) -> Explanation:
-    """Explain each kernel of a program. Returns the last kernel's explanation; ``before`` holds the earlier ones.
+def explain_program(text: str, given: Mapping[str, Any], format: Format | str | None, sparsifier: Any = None) -> Explanation:
+    """Explain each kernel of a program, with the sparsifier of its result fused into the last one if possible.
+
+    Returns the last kernel's explanation; ``before`` holds the earlier ones.
 
     Raises:
         ExpressionError: an operand is missing.
         UnsupportedError: torch computes every part.
     """
-    parts = parse_program(text) if parts is None else parts
+    if sparsifier is None:
+        return _explain_parts(text, given, format, parse_program(text))
+    sparsifier = named(sparsifier)
+    fused = pruned(text, given, sparsifier)
+    if isinstance(fused, str):
+        story = explain_program(text, given, None)
+        note = f"\n{named_in_errors(sparsifier)} sparsifies the complete result, not in its kernel: {fused}"
+        return replace(story, after=(*story.after, note))
+    parts, numbers = fused
+    return _explain_parts(text, {**given, **numbers}, None, parts)  # the result is converted to another format afterwards
+
+
+def _explain_parts(text: str, given: Mapping[str, Any], format: Format | str | None, parts: tuple[ProgramPart, ...]) -> Explanation:
     given = dict(given)
     with_derived(text, parts, given)
     missing = sorted({name for part in parts for name in part.operands} - {part.name for part in parts} - set(given))
@@ -51,22 +66,6 @@ def explain_program(
     explainer.read(given)
     explainer.explain(Steps(parts, explainer.known, format, explainer.fused))
     return explainer.result()
-
-
-def explain_sparsified(text: str, given: Mapping[str, Any], sparsifier: Any, format: Format | str | None) -> Explanation:
-    """Explain a program whose result is sparsified, with the sparsifier fused into the last kernel if possible."""
-    from ..sparsifiers.base import named
-    from ..sparsifiers.sparsify import named_in_errors  # imported late: it builds on einsum
-
-    sparsifier = named(sparsifier)
-    fused = pruned(text, given, sparsifier)
-    if isinstance(fused, str):
-        story = explain_program(text, given, None)
-        return replace(
-            story, after=(*story.after, f"\n{named_in_errors(sparsifier)} sparsifies the complete result, not in its kernel: {fused}")
-        )
-    parts, numbers = fused
-    return explain_program(text, {**given, **numbers}, None, parts)  # the result is converted to another format afterwards
 
 
 def explain_einsum(expr: str | Request, given: Sequence[Any], format: Format | str | None, schedule: str | None = None) -> Explanation:
@@ -83,19 +82,27 @@ def explain_einsum(expr: str | Request, given: Sequence[Any], format: Format | s
     """
     operands = read_formats(expr, given) if isinstance(expr, str) and any(isinstance(operand, str) for operand in given) else given
     operands = list(map(explained, operands))
-    known = [assumed(operand) if isinstance(operand, Format) else describe(operand) for operand in operands]
-    orders = tuple(len(operand.shape) for operand in known)
-    request = einsum_request(expr, orders) if isinstance(expr, str) else expr
+    has_formats = any(isinstance(operand, Format) for operand in operands)
+    known = [assumed(o) if isinstance(o, Format) else describe(o) for o in operands] if has_formats else describe_all(operands)
+    request = einsum_request(expr, tuple(len(operand.shape) for operand in known)) if isinstance(expr, str) else expr
     request = request if schedule is None else scheduled(request, schedule)
-    parts = () if all(operand.format.is_dense for operand in known) else paired(request, known)
     text = str(request if schedule is not None else expr)
-    if len(parts) < 2:
-        return explain_problem(request, operands, format, text)
-    explainer = _ProgramExplainer(text, parts, format)
-    explainer.read(dict(zip(NAMES, operands, strict=False)))
-    for part in parts:
-        explainer.explain_part(part, format if part is parts[-1] else None, None)
-    return explainer.result()
+    if all(operand.format.is_dense for operand in known):
+        raise UnsupportedError(
+            f"every operand of {text!r} is dense: einsum hands it to torch.einsum, and nothing is compiled; give one a sparse format"
+        )
+    parts = paired(request, known)
+    if len(parts) > 1:
+        explainer = _ProgramExplainer(text, parts, format)
+        explainer.read(dict(zip(NAMES, operands, strict=False)))
+        for part in parts:
+            explainer.explain_part(part, format if part is parts[-1] else None, None)
+        return explainer.result()
+    dtypes = [torch.float32 if isinstance(operand, Format) else operand.dtype for operand in operands]
+    request, computed, _ = as_computed(request, known, dtypes)
+    request, problem, steps, source = compile_tuned(request, computed, format)
+    path = kernel_cache.store(source.name, source.text)
+    return Explanation(f"einsum {text}", computed, problem, steps, source, path, request, sketches=tuple(map(sketch_of, operands)))
 
 
 @dataclass(slots=True)
@@ -126,8 +133,6 @@ class _ProgramExplainer:
 
     def read(self, given: Mapping[str, Any]) -> None:
         """Describe the operands, or the formats that stand for them."""
-        from .sketches import sketch_of  # imported late: only pages need it
-
         orders = {n: len(term) for p in self.parts for n, term in zip(p.operands, p.request.subscripts.operands, strict=True)}
         for name, value in given.items():
             operand = read_format(value, orders.get(name, 2))
@@ -135,7 +140,7 @@ class _ProgramExplainer:
                 self.known[name] = self.fused[name] = assumed(operand)
                 self.dtypes[name] = torch.float32
                 continue
-            self.known[name] = describe(explained(operand))
+            self.known[name] = self.fused[name] = describe(explained(operand))
             self.dtypes[name] = explained(operand).dtype
             self.sketches[name] = sketch_of(explained(operand))
             operand = unwrapped(operand)
@@ -144,8 +149,6 @@ class _ProgramExplainer:
                 self.fused[name] = describe(strided(fused) if isinstance(fused, SparseTensor) and fused.pattern.is_dense else fused)
                 if torch.is_grad_enabled() and (operand.values if isinstance(operand, SparseTensor) else operand).requires_grad:
                     self.requires_grad.add(name)
-            else:
-                self.fused[name] = self.known[name]
 
     def explain(self, steps: Steps) -> None:
         """Explain the kernels of all steps."""
