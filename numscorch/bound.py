@@ -112,7 +112,7 @@ class BoundEinsum:
     def _traced(self, *args: Any, out: Any = None) -> Any:
         """The result within a program that torch compiles, computed by einsum."""
         operands = tuple([operand for operand in args if operand is not ABSENT])
-        if not _is_match(self.operands, operands):
+        if len(operands) != len(self.operands) or not all(map(_is_match, self.operands, operands)):
             from .tensors.aside import aside  # imported late: it imports torch's compiler
 
             aside(self._check, operands)
@@ -160,7 +160,6 @@ class BoundEinsum:
             self._install(fitting)
 
     def _check(self, operands: Sequence[Any]) -> None:
-        """Check the operands against the plan's specifications."""
         specs = tuple(map(OperandSpec.of, operands))
         if specs != self.operands:
             raise _mismatch(self, specs)
@@ -174,21 +173,12 @@ class BoundEinsum:
         return copy.copy(self)
 
     def __repr__(self) -> str:
-        options = [f"format={name_of(self.format)!r}"] if self.format is not None else []
+        options = [f"format={getattr(self.format, 'name', self.format)!r}"] if self.format is not None else []
         options += [f"reduce={self.reduce!r}"] if self.reduce != "sum" else []
         options += [f"mask={OperandSpec.of(self.mask)}"] if self.mask is not None else []
         options += [f"schedule={self.schedule!r}"] if self.schedule is not None else []
         result = "unknown until the first call" if self.result is None else self.result
         return f"<plan {', '.join([self.expr, *options])}:   {'   '.join(_listed(self.operands))} -> {result}>"
-
-
-def name_of(format: Format | str) -> str:
-    """The name of a format, or the text itself.
-
-    >>> name_of("dense"), name_of(as_format("CSR"))
-    ('dense', 'CSR')
-    """
-    return format if isinstance(format, str) else format.name
 
 
 @graph_break
@@ -276,18 +266,14 @@ def _compile(bound: BoundEinsum, call: EinsumCall) -> None:
     bound._learn(call.operands)
 
 
-def _is_match(specs: Sequence[OperandSpec], operands: Sequence[Any]) -> bool:
-    """Whether operands match a plan's specifications, in code that torch's compiler can trace (unlike :meth:`OperandSpec.of`)."""
-    if len(specs) != len(operands):
+def _is_match(spec: OperandSpec, operand: Any) -> bool:
+    """Whether an operand matches a specification, in code that torch's compiler can trace (unlike :meth:`OperandSpec.of`)."""
+    operand = unwrapped(operand)
+    if not isinstance(operand, SparseTensor | Tensor) or tuple(operand.shape) != spec.shape or operand.dtype != spec.dtype:
         return False
-    for spec, operand in zip(specs, map(unwrapped, operands), strict=True):
-        if not isinstance(operand, SparseTensor | Tensor) or tuple(operand.shape) != spec.shape or operand.dtype != spec.dtype:
-            return False
-        if isinstance(operand, SparseTensor) and operand.pattern.format != spec.format:
-            return False
-        if isinstance(operand, Tensor) and (operand.layout is STRIDED) != spec.is_dense:
-            return False
-    return True
+    if isinstance(operand, SparseTensor):
+        return operand.pattern.format == spec.format
+    return (operand.layout is STRIDED) == spec.is_dense
 
 
 def _listed(operands: Sequence[OperandSpec]) -> list[str]:
@@ -319,7 +305,6 @@ def _mismatch(bound: BoundEinsum, actual: tuple[OperandSpec, ...]) -> NumscorchE
 
 
 def _error_class(expected: OperandSpec, actual: OperandSpec) -> type[NumscorchError]:
-    """The class of the error about an operand."""
     if expected.shape != actual.shape:
         return SizeError
     return OperandError if expected.device != actual.device or expected.format == actual.format else FormatError
