@@ -43,7 +43,6 @@ class Graph:
     features: SparseTensor | None
 
     def __repr__(self) -> str:
-        """The sizes, without the arrays."""
         features = "no features" if self.features is None else f"{self.features.shape[1]:,} features"
         splits = f"{len(self.train_idx):,} train, {len(self.val_idx):,} val, {len(self.test_idx):,} test"
         return f"Graph({self.adj_t.shape[0]:,} nodes, {self.adj_t.nnz:,} edges, {features}, labels of {len(self.labels):,}; {splits})"

@@ -158,9 +158,6 @@ def numbers(text: bytes) -> np.ndarray | None:
     >>> numbers(b"1 2.5\\n-3e2"), numbers(b"1 x"), numbers(b" ")
     (array([   1. ,    2.5, -300. ]), None, array([], dtype=float64))
     """
-    words = len(_words(text))
-    if not words:
-        return np.empty(0)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         try:
@@ -168,7 +165,7 @@ def numbers(text: bytes) -> np.ndarray | None:
         except (ValueError, DeprecationWarning):
             return None
     # fromstring parses 1.5-2 as two numbers
-    return parsed if parsed.size == words else None
+    return parsed if parsed.size == len(_words(text)) else None
 
 
 def _words(text: bytes) -> np.ndarray:
