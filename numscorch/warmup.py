@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import MethodType
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
@@ -178,15 +178,12 @@ def _detached(tensor: torch.Tensor) -> torch.Tensor:
 
 def _leaves(results: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     """The leaf tensors of the results' autograd graphs."""
-    leaves: dict[int, torch.Tensor] = {id(result): result for result in results if result.is_leaf}
-    waiting, seen = [result.grad_fn for result in results], set()
+    nodes: set[Any] = set()
+    waiting: list[Any] = [result.grad_fn for result in results]
     while waiting:
         node = waiting.pop()
-        if node is None or node in seen:
-            continue
-        seen.add(node)
-        if type(node).__name__ == "AccumulateGrad":
-            leaf = cast("Any", node).variable
-            leaves[id(leaf)] = leaf
-        waiting += [following for following, _ in node.next_functions]
-    return list(leaves.values())
+        if node is not None and node not in nodes:
+            nodes.add(node)
+            waiting += [following for following, _ in node.next_functions]
+    leaves = [result for result in results if result.is_leaf] + [node.variable for node in nodes if hasattr(node, "variable")]
+    return list({id(leaf): leaf for leaf in leaves}.values())
