@@ -178,7 +178,7 @@ class BoundEinsum:
         options += [f"mask={OperandSpec.of(self.mask)}"] if self.mask is not None else []
         options += [f"schedule={self.schedule!r}"] if self.schedule is not None else []
         result = "unknown until the first call" if self.result is None else self.result
-        return f"<plan {', '.join([self.expr, *options])}:   {'   '.join(_listed(self.operands))} -> {result}>"
+        return f"<plan {', '.join([self.expr, *options])}:   {_listed(self.operands)} -> {result}>"
 
 
 @graph_break
@@ -255,8 +255,7 @@ def _compile(bound: BoundEinsum, call: EinsumCall) -> None:
         with torch.no_grad():
             ready = list(map(kernel_operand, identify(operands_read)[0]))
     if SparseTensor not in map(type, ready) or target_of(request, ready) is not None or len(paired(request, ready)) > 1:
-        known = [Operand(spec.format, spec.shape, "float32") for spec in map(OperandSpec.of, operands_read)]
-        extents_of(request, known)
+        extents_of(request, [Operand(spec.format, spec.shape, "float32") for spec in map(OperandSpec.of, operands_read)])
         wanted_format(bound.format, len(request.subscripts.result))
         return
     with torch.no_grad():
@@ -276,8 +275,8 @@ def _is_match(spec: OperandSpec, operand: Any) -> bool:
     return (operand.layout is STRIDED) == spec.is_dense
 
 
-def _listed(operands: Sequence[OperandSpec]) -> list[str]:
-    return [f"{name}: {operand}" for name, operand in zip(NAMES, operands, strict=False)]
+def _listed(operands: Sequence[OperandSpec]) -> str:
+    return "   ".join(f"{name}: {operand}" for name, operand in zip(NAMES, operands, strict=False))
 
 
 def _mismatch(bound: BoundEinsum, actual: tuple[OperandSpec, ...]) -> NumscorchError:
@@ -300,8 +299,7 @@ def _mismatch(bound: BoundEinsum, actual: tuple[OperandSpec, ...]) -> NumscorchE
             suggestion = (
                 f"convert it with {'.cpu()' if actual[at].device != expected[at].device else f'.to({expected[at].dtype})'}, or {suggestion}"
             )
-    plan, call = "   ".join(_listed(expected)), "   ".join(_listed(actual))
-    return kind(f"{message}\n  plan    {plan}\n  given   {call}     {suggestion}")
+    return kind(f"{message}\n  plan    {_listed(expected)}\n  given   {_listed(actual)}     {suggestion}")
 
 
 def _error_class(expected: OperandSpec, actual: OperandSpec) -> type[NumscorchError]:

@@ -76,18 +76,13 @@ def _version(name: str, bounds: Range) -> Diagnosis:
     try:
         installed = platform.python_version() if name == "python" else metadata.version(name)
     except metadata.PackageNotFoundError:
-        return _missing(name)
+        has_wheel = name != "tbb" or (sys.platform != "darwin" and platform.machine().lower() in {"x86_64", "amd64"})
+        advice = f"pip install {name}" if has_wheel else "has no wheel for this platform"
+        return Diagnosis(name, "not installed", not has_wheel, advice)
     low, high = bounds
     inside = low <= _numbers(installed) < high
     tested = f"tested with {_dotted(low)} and later, before {_dotted(high)}"
     return Diagnosis(name, installed, inside, "" if inside else f"{tested}: results may differ, or kernels may fail to compile")
-
-
-def _missing(name: str) -> Diagnosis:
-    if name == "tbb":
-        wheels = sys.platform != "darwin" and platform.machine().lower() in {"x86_64", "amd64"}
-        return Diagnosis(name, "not installed", not wheels, "pip install tbb" if wheels else "has no wheel for this platform")
-    return Diagnosis(name, "not installed", False, f"pip install {name}")
 
 
 def _numbers(version: str) -> tuple[int, ...]:
