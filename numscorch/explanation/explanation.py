@@ -31,22 +31,27 @@ class Explanation(Story, Paged):
     __slots__ = ()
 
     def __str__(self) -> str:
-        lines = [str(part) + "\n" for part in self.before]
-        lines += [self.title, ""]
-        lines += [f"  {name}{operand}, {operand.dtype}{remark and ', '}{remark}" for name, operand, remark in self.read]
         first, *others = (*self.problem.members, self.problem.stmt)
-        lines += ["", f"index notation    {first}", *(f"{'':<17} {other}" for other in others)]
-        lines += [f"{'':<17}   {variable} = {parts}" for variable, parts in self.variables.items()]
-        lines += [f"infer_format      {self.problem.result}: {self.problem.format.name}   ({self.problem.inference})"]
+        lines = [
+            *(f"{part}\n" for part in self.before),
+            self.title,
+            "",
+            *(f"  {name}{operand}, {operand.dtype}{remark and ', '}{remark}" for name, operand, remark in self.read),
+            "",
+            f"index notation    {first}",
+            *(f"{'':<17} {other}" for other in others),
+            *(f"{'':<17}   {variable} = {parts}" for variable, parts in self.variables.items()),
+            f"infer_format      {self.problem.result}: {self.problem.format.name}   ({self.problem.inference})",
+        ]
         if self.problem.layout is not None and self.problem.layout.result is not None:
             lines += [f"{'':<17}   {self.problem.result} is written with {self.problem.layout}, then copied"]
         if self.problem.slabs is not None:
             lines += [f"{'':<17}   in {self.problem.slabs}, one after the other, so that their copies stay in the cache"]
         for step in self.steps:
             lines += [f"{step.name:<17} {step.stmt}", f"{'':<17}   {step.why}"]
-        lines += [f"{name:<17} {text}" for name, text in self.notes]
+        notes = [f"{name:<17} {text}" for name, text in self.notes]
         timed = [] if self.run is None else [f"{'timed':<17} {self.run}"]
-        return "\n".join([*lines, "", f"source            {self.where}", "", self.source, *self.after, *timed])
+        return "\n".join([*lines, *notes, "", f"source            {self.where}", "", self.source, *self.after, *timed])
 
     __repr__ = __str__
 

@@ -54,13 +54,16 @@ def tree(drawn: Sketch) -> str:
     depth, count = len(drawn.levels), len(drawn.leaves)
     width, height = LEFT + STEP * count + 10, ROW * (depth + 1) + 8
     places = _places(drawn.leaves, depth)
-    parts = [_label(at, f"{level.part}: {level.name}") for at, level in enumerate(drawn.levels)] + [_label(depth, "values")]
     edges = dict.fromkeys((at, leaf.path[at][0], leaf.path[at + 1][0]) for leaf in drawn.leaves for at in range(depth - 1))
-    parts += [_line(*places[at, upper], *places[at + 1, lower]) for at, upper, lower in edges]
-    parts += [_line(*places[depth - 1, leaf.path[-1][0]], _x(at), _y(depth)) for at, leaf in enumerate(drawn.leaves)]
     nodes = {(at, position): coordinate for leaf in drawn.leaves for at, (position, coordinate) in enumerate(leaf.path)}
-    parts += [_node(*places[key], str(coordinate)) for key, coordinate in nodes.items()]
-    parts += [_value(_x(at), _y(depth), leaf.value) for at, leaf in enumerate(drawn.leaves)]
+    parts = [
+        *(_label(at, f"{level.part}: {level.name}") for at, level in enumerate(drawn.levels)),
+        _label(depth, "values"),
+        *(_line(*places[at, upper], *places[at + 1, lower]) for at, upper, lower in edges),
+        *(_line(*places[depth - 1, leaf.path[-1][0]], _x(at), _y(depth)) for at, leaf in enumerate(drawn.leaves)),
+        *(_node(*places[key], str(coordinate)) for key, coordinate in nodes.items()),
+        *(_value(_x(at), _y(depth), leaf.value) for at, leaf in enumerate(drawn.leaves)),
+    ]
     caption = f"The first {count} stored values and their coordinates, level by level"
     return (
         f'<svg class="tree" viewBox="0 0 {width} {height}" width="{width}" height="{height}" role="img" '

@@ -81,9 +81,8 @@ class Paged:
             )
         if not path.parent.is_dir():
             raise FileNotFoundError(f"save({os.fspath(path)!r}): the folder {os.fspath(path.parent)!r} does not exist: create it first")
-        content = page(*self._titled()).encode()
         with replacing(path) as file:
-            file.write(content)
+            file.write(page(*self._titled()).encode())
 
     def _repr_html_(self) -> str:
         """HTML for a notebook cell; the body is collapsed below the title."""

@@ -64,12 +64,10 @@ def paths_to(pattern: Pattern, leaves: np.ndarray) -> Paths | None:
     >>> paths_to(A.pattern, np.array([0, 2])).table.tolist()
     [[0, 1], [1, 1]]
     """
-    positions = _positions(pattern, leaves)
-    if positions is None:
-        return None
     try:
+        positions = _positions(pattern, leaves)
         values, mask = _coordinates(pattern, positions)
-    except UnsupportedError:  # a user-defined level calls a routine that exists only in kernels
+    except UnsupportedError:
         return None
     columns = [np.broadcast_to(values[f"coordinate{at}"], leaves.shape) for at in range(len(positions))]
     table = np.zeros((len(pattern.shape), len(leaves)), dtype=np.int64)
@@ -92,19 +90,20 @@ def arrays_of(pattern: Pattern) -> list[tuple[np.ndarray, ...]]:
     return [tuple(islice(views, len(level))) for level in pattern.arrays]
 
 
-def _positions(pattern: Pattern, leaves: np.ndarray) -> list[np.ndarray] | None:
-    """The position in each level above the given values; None if a level's parents can't be found."""
+def _positions(pattern: Pattern, leaves: np.ndarray) -> list[np.ndarray]:
+    """The position in each level above the given values."""
     positions = [leaves] if pattern.format.levels else []
     for at in range(len(pattern.format.levels) - 1, 0, -1):
-        parents = _parents(pattern, at, positions[0])
-        if parents is None:
-            return None
-        positions.insert(0, parents)
+        positions.insert(0, _parents(pattern, at, positions[0]))
     return positions
 
 
-def _parents(pattern: Pattern, at: int, positions: np.ndarray) -> np.ndarray | None:
-    """The positions in the level above: by ``pos``, or by division if all parents have the same number of children; else None."""
+def _parents(pattern: Pattern, at: int, positions: np.ndarray) -> np.ndarray:
+    """The positions in the level above: by ``pos``, or by division if all parents have the same number of children.
+
+    Raises:
+        UnsupportedError: a user-defined level has neither.
+    """
     level, counts, arrays = pattern.format.levels[at], pattern.counts, arrays_of(pattern)[at]
     if "pos" in level.arrays:
         return _starting_before(arrays[level.arrays.index("pos")], positions)
@@ -112,7 +111,7 @@ def _parents(pattern: Pattern, at: int, positions: np.ndarray) -> np.ndarray | N
         return positions
     children, size = counts[at] // max(counts[at - 1], 1), pattern.format.sizes(pattern.shape)[at]
     if children < 1 or level.count(arrays, 3 * counts[at - 1], size) != 3 * counts[at]:
-        return None
+        raise UnsupportedError(f"the parents of the positions of {level} are not known")
     return positions // children
 
 
@@ -138,8 +137,7 @@ def _coordinates(pattern: Pattern, positions: list[np.ndarray]) -> tuple[dict[st
         mode = Mode(f"A{at + 1}", at, variables, tuple(Var(f"coordinate{n}") for n in range(at)), Segment(PARENT))
         values |= {f"{mode.name}_{name}": array for name, array in zip(level.arrays, stored[at], strict=True)}
         values |= {PARENT.name: above, POSITION.name: positions[at]}
-        coordinate = evaluated(level.coordinate(mode, POSITION), values)
-        values[f"coordinate{at}"] = np.asarray(coordinate, dtype=np.int64)
+        values[f"coordinate{at}"] = np.asarray(evaluated(level.coordinate(mode, POSITION), values), dtype=np.int64)
         mask &= _holds_entry(level, mode, values)
         above = positions[at]
     return values, mask

@@ -215,16 +215,15 @@ class _ProgramExplainer:
         self._add_result(part, story.problem.format, story.problem.shape, dtype, needs_grad)
 
     def _explain_fused(self, step: ProgramStep, group: Group, adjoint: Adjoint | None) -> None:
-        parts = step.parts
         operands = tuple(self.fused[name] for name in group.operands)
-        text = "in one kernel:\n" + "\n".join(f"  {spelled(part)}" for part in parts)
+        text = "in one kernel:\n" + "\n".join(f"  {spelled(part)}" for part in step.parts)
         request = group.request if adjoint is None else adjoint.forward
         story = self._story(text, request, operands, group.operands, (), None)
         if adjoint is not None:
             story = replace(story, notes=(("gradient", _gradient(adjoint, group, operands, story.problem.shape)),))
         self.stories.append(story)
         dtype = getattr(torch, story.problem.result.dtype)
-        self._add_result(parts[-1], story.problem.format, story.problem.shape, dtype, adjoint is not None)
+        self._add_result(step.parts[-1], story.problem.format, story.problem.shape, dtype, adjoint is not None)
 
     def _story(
         self,

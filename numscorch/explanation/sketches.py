@@ -286,8 +286,8 @@ def spy(pattern: Pattern, ax: Axes | None = None, **kwargs: Any) -> Axes:
     shares = np.ma.masked_equal(counts / max(raster.room * depth, 1.0), 0)
     rows, columns = (max(size, 1) for size in raster.shape)
     aspect = "equal" if max(rows, columns) <= 8 * min(rows, columns) else "auto"
-    drawn: dict[str, Any] = {"cmap": "Blues", "interpolation": "nearest", "origin": "upper", "aspect": aspect}
-    drawn |= {"extent": (-0.5, columns - 0.5, rows - 0.5, -0.5)}
+    extent = (-0.5, columns - 0.5, rows - 0.5, -0.5)
+    drawn: dict[str, Any] = {"cmap": "Blues", "interpolation": "nearest", "origin": "upper", "aspect": aspect, "extent": extent}
     if not kwargs.keys() & {"norm", "vmin", "vmax"} and shares.count():
         drawn["norm"] = LogNorm(float(shares.min()) / 3, float(shares.max()))  # a third: the emptiest cell stays visible
     ax.imshow(shares, **(drawn | kwargs))

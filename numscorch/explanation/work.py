@@ -219,8 +219,7 @@ class _Relation:
         """The projection onto these variables, with summed multiplicities."""
         if tuple(names) == self.names:
             return self
-        projected = self.coordinates[[self.names.index(name) for name in names]]
-        rows, at = _unique(projected)
+        rows, at = _unique(self.coordinates[[self.names.index(name) for name in names]])
         return _Relation(tuple(names), rows, np.bincount(at, self.counts, rows.shape[1]).astype(np.int64))
 
 
