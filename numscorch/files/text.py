@@ -264,9 +264,9 @@ def coordinates_in(piece: Piece, rows: np.ndarray, shape: tuple[int, ...] | None
     if wrong.any():
         k, dimension = (int(axis[0]) for axis in np.nonzero(wrong))
         limit = f"1 to {shape[dimension]}" if shape is not None else "1 upwards"
-        shown = f"{rows[k, dimension]:g}"
         raise piece.error(
-            f"index {shown} in dimension {dimension} is out of range: indices are integers from {limit}", at=_line_of(piece, k)
+            f"index {rows[k, dimension]:g} in dimension {dimension} is out of range: indices are integers from {limit}",
+            at=_line_of(piece, k),
         )
     return np.ascontiguousarray(indices.T).astype(np.int64) - 1
 
@@ -314,5 +314,4 @@ def _exact(piece: Piece, columns: slice) -> np.ndarray | None:
 
 def _line_of(piece: Piece, entry: int) -> int:
     """The index of an entry's line in its piece; blank lines hold no entry."""
-    entry_lines = [at for at, line in enumerate(piece.content.split(b"\n")) if line.strip()]
-    return entry_lines[entry]
+    return [at for at, line in enumerate(piece.content.split(b"\n")) if line.strip()][entry]

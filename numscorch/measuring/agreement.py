@@ -52,11 +52,11 @@ def check(result: Any, expected: Any, peer: str = "the peer", tolerance: float =
     else:
         result, expected = _at_common_positions(result, expected)
     result, expected = _as_double(result), _as_double(expected)
-    largest = _largest(abs(expected[np.isfinite(expected)]))
+    largest = float(abs(expected[np.isfinite(expected)]).max(initial=0))
     if not np.allclose(result, expected, tolerance, ABSOLUTE * largest, equal_nan=True):
         with np.errstate(invalid="ignore"):  # inf - inf is NaN
             gaps = abs(result - expected)
-        apart = _largest(gaps[~np.isnan(gaps)])
+        apart = float(gaps[~np.isnan(gaps)].max(initial=0))
         raise AssertionError(f"differs from {peer} by up to {apart:.3g}, with values up to {largest:.3g}")
 
 
@@ -128,8 +128,3 @@ def _sum_at(at: np.ndarray, values: np.ndarray, count: int) -> np.ndarray:
 def _as_double(array: np.ndarray) -> np.ndarray:
     """Integers and booleans as float64: integer differences could wrap around, and numpy doesn't subtract booleans."""
     return array if array.dtype.kind in "fc" else array.astype(np.float64)
-
-
-def _largest(array: Any) -> float:
-    """The largest element of an array; 0 if it is empty."""
-    return float(array.max()) if array.size and 0 not in array.shape else 0.0

@@ -138,10 +138,8 @@ def _operand(spec: str, format: str | None, dtype: torch.dtype, generator: torch
             shape = _sizes(spec, sizes)
             tensor = rand(*shape, format=CSR if len(shape) == 2 else COO(len(shape)), density=_share(spec, share), generator=generator)
             return _in_format(tensor.with_values(_numbers((tensor.nnz,), dtype, generator)), format)
-        case (("dense" | "uniform"), _):
-            raise FormatError(f"{spec!r} is not an operand: give {SPECS}")
     file, file_shape = _file_and_shape(spec)
-    if suffix_of(file) is None and not Path(file).exists():
+    if kind in ("dense", "uniform") or (suffix_of(file) is None and not Path(file).exists()):
         raise FormatError(f"{spec!r} is not an operand: give {SPECS}")
     return _in_format(load(file, dtype=dtype, shape=file_shape), format)
 

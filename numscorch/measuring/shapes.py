@@ -78,9 +78,8 @@ def _read(request: BoundRequest) -> tuple[Subscripts | None, str]:
     """The subscripts, in the order of the operands, and the operator that combines the operands; None if there is no single operator."""
     if request.is_einsum:
         return parse_einsum(request.expr, tuple(operand.ndim for operand in request.operands.values())), "*"
-    parts = parse_program(request.expr)
-    part = parts[0]
-    if len(parts) > 1 or part.request.mask is not None or set(part.operands) != request.operands.keys():
+    part, *others = parse_program(request.expr)
+    if others or part.request.mask is not None or set(part.operands) != request.operands.keys():
         return None, ""
     terms = dict(zip(part.operands, part.request.subscripts.operands, strict=True))
     operator = _operator_of(part.request)

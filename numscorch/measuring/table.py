@@ -86,10 +86,17 @@ class Table:
     def __str__(self) -> str:
         width = max(len(name) for name in (*self.missing, *(row.name for row in self.rows)))
         head = f"  {'':<{width}} {'time':>10} {'GB/s':>8} {'Gflop/s':>8}   times as long as {OURS}"
-        lines = [str(self.request), f"  {self.threads} thread{'s' * (self.threads > 1)}", "", head]
-        lines += [self._line(row, width) for row in self.rows]
-        lines += [f"  {name:<{width}} {'missing':>10}   {why}" for name, why in self.missing.items()]
-        return "\n".join([*lines, "", *self._notes()])
+        lines = [
+            str(self.request),
+            f"  {self.threads} thread{'s' * (self.threads > 1)}",
+            "",
+            head,
+            *(self._line(row, width) for row in self.rows),
+            *(f"  {name:<{width}} {'missing':>10}   {why}" for name, why in self.missing.items()),
+            "",
+            *self._notes(),
+        ]
+        return "\n".join(lines)
 
     def _line(self, row: Row, width: int) -> str:
         rate = f"{self.work.bytes / row.seconds / 1e9:8.1f} {self.work.flops / row.seconds / 1e9:8.1f}"
@@ -138,8 +145,10 @@ def measure(request: BoundRequest, seconds: float) -> Table:
     compiling, loading = compile_and_load_seconds(request)
     peak = growth(request)
     turns = in_turns(request, peers.functions, seconds=seconds, rest=peers.rest, patience=PATIENCE)
-    rows = [Row(OURS, statistics.median(turns.ours), None)]
-    rows += [Row(name, statistics.median(times), ratio_of_medians(times, turns.ours)) for name, times in turns.peers.items()]
+    rows = [
+        Row(OURS, statistics.median(turns.ours), None),
+        *(Row(name, statistics.median(times), ratio_of_medians(times, turns.ours)) for name, times in turns.peers.items()),
+    ]
     slower = tuple(name for name, times in turns.peers.items() if len(times) < len(turns.ours))
     threads, halved = torch.get_num_threads(), 0.5 if dtype in HALVED else 1.0
     roofs = rates(threads)
