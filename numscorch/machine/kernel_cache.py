@@ -18,7 +18,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -92,11 +92,8 @@ def check_writing() -> Status:
     """The status after writing and deleting a file of a kernel's size, which detects a full disk."""
     requested = _requested()
     if _prepare(requested) is None:
-        try:
+        with _failures_noted(requested):
             drafted(requested / "check", bytes(LARGEST)).unlink()
-        except OSError as error:
-            _note_failure(requested, error)
-        else:
             _unusable.pop(requested, None)
     return status()
 
@@ -111,12 +108,16 @@ def _places() -> Iterator[Path]:
         yield fallback
 
 
-def _note_failure(path: Path, error: OSError) -> None:
-    """Record that a folder is not writable, and log it once."""
-    reason = f"{path} can't be written ({error.strerror or error})"
-    if _unusable.get(path) != reason:
-        log.warning("%s: kernels are stored for this process only, or not at all", reason)
-    _unusable[path] = reason
+@contextmanager
+def _failures_noted(path: Path) -> Iterator[None]:
+    """Suppress an OSError of the block: record that the folder is not writable, and log it once."""
+    try:
+        yield
+    except OSError as error:
+        reason = f"{path} can't be written ({error.strerror or error})"
+        if _unusable.get(path) != reason:
+            log.warning("%s: kernels are stored for this process only, or not at all", reason)
+        _unusable[path] = reason
 
 
 def _requested() -> Path:
@@ -203,16 +204,13 @@ def store(name: str, source: str) -> Path | None:
         path = place / f"{name}.py"
         if read_whole(path) == data and _touch(path, time.time()):
             return path
-        try:
+        with _failures_noted(place):
             discard_code(path)
             write_whole(path, data)
-        except OSError as error:
-            _note_failure(place, error)
-            continue
-        with suppress(OSError):  # the next write tries again
-            if not _has_room(place, most_bytes):
-                _evict(place, path, most_bytes)
-        return path
+            with suppress(OSError):  # the next write tries again
+                if not _has_room(place, most_bytes):
+                    _evict(place, path, most_bytes)
+            return path
     return None
 
 
@@ -250,11 +248,8 @@ def read(name: str) -> bytes | None:
 def write(name: str, data: bytes) -> Path | None:
     """Write a file, by its path in the folder. Returns the folder, or None if no folder is writable."""
     for place in _places():
-        try:
+        with _failures_noted(place):
             write_whole(place / name, data)
-        except OSError as error:
-            _note_failure(place, error)
-        else:
             return place
     return None
 
