@@ -138,8 +138,8 @@ def _cache() -> Diagnosis:
     if status.problem is None:
         return Diagnosis("kernel cache", value, True)
     fallback = "kernels stay in memory" if status.folder is None else "kernels go to a temporary folder"
-    message = f"{status.problem}: {fallback} and are compiled anew in each process"
-    return Diagnosis("kernel cache", value, False, f"{message}. Set NUMSCORCH_CACHE_DIR to a folder that you own")
+    advice = f"{status.problem}: {fallback} and are compiled anew in each process. Set NUMSCORCH_CACHE_DIR to a folder that you own"
+    return Diagnosis("kernel cache", value, False, advice)
 
 
 def _numbas_cache() -> list[Diagnosis]:

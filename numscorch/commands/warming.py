@@ -65,9 +65,8 @@ def warm_all(call: Callable[[], Any], tables: Tables | None = None) -> int:
     with apart(tables):
         call()
         new = [kernel for name, kernel in tables.kernels.items() if name not in before]
-        for kernel in new:
-            if kernel.addresses and kernel.source.program.parallel:
-                launcher.keep(BUILDING)
+        if any(kernel.addresses and kernel.source.program.parallel for kernel in new):
+            launcher.keep(BUILDING)
     return len(new)
 
 

@@ -113,8 +113,7 @@ def as_computed(
         request = logical(request)
     dtype = COMPILED[WIDENED.get(target.computed, target.computed)]
     narrow = (torch.bool, torch.uint8)  # kernels don't read these
-    pairs = zip(dtypes, operands, strict=True)
-    promoted = tuple([replace(operand, dtype=dtype) if stored in narrow else operand for stored, operand in pairs])
+    promoted = tuple(replace(o, dtype=dtype) if stored in narrow else o for stored, o in zip(dtypes, operands, strict=True))
     return request, promoted, target.result
 
 
