@@ -14,8 +14,8 @@ from ..machine import kernel_cache
 from ..machine.compile_log import counts, expecting
 from ..machine.memory import size_in_words
 from ..runtime import bundles
+from . import warming
 from .bench import error_text, request_of, requests_in
-from .warming import common_runs, tables_of_kernels, warm, warm_all
 
 
 def add_cache(commands: Any) -> None:
@@ -120,7 +120,7 @@ def _requests(path: Path) -> str:
     with expecting(len(requests), "requests") as goal:
         for number, request in requests:
             try:
-                warm(request_of(request))
+                warming.warm(request_of(request))
             except (NumscorchError, OSError) as error:
                 raise NumscorchError(f"{path}, line {number}: {error_text(error)}") from error
             goal.finished += 1
@@ -129,11 +129,11 @@ def _requests(path: Path) -> str:
 
 def _common() -> str:
     """Compile the kernels of common layers and products, and print a line for each layer or product."""
-    runs, tables = list(common_runs()), tables_of_kernels()
+    runs, tables = list(warming.common_runs()), warming.tables_of_kernels()
     with expecting(len(runs), "layers and products") as goal:
         for name, run in runs:
             started = time.perf_counter()
-            count = warm_all(run, tables)
+            count = warming.warm_all(run, tables)
             print(f"{name}: {_counted(count, 'more kernel')}, {time.perf_counter() - started:.1f} s", flush=True)
             goal.finished += 1
     return f"{len(tables.kernels)} kernels of common layers and products are"
