@@ -222,7 +222,7 @@ def _program(result: Any, tracer: Tracer, names: list[str]) -> TracedProgram:
         Stop: the result isn't a single computed tensor, or is boolean.
     """
     if isinstance(result, Sparsified):
-        program = _program(Traced(tracer, result.node), tracer, names)
+        program = _program(Traced(result.node), tracer, names)
         if program.missing or program.format is not None:
             raise tracer.stop("the sparsified result is a sum, or has a dimension of size 1")
         return replace(program, sparsifier=result.sparsifier, format=result.format)

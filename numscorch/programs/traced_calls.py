@@ -28,10 +28,6 @@ def _node_of(value: Any) -> TracedNode:
     return TracedNode("number", repr(float(value)))
 
 
-def _traced(node: TracedNode) -> Traced:
-    return Traced(TRACERS[-1], node)
-
-
 def elementwise(kind: str, form: str, *values: Any, is_test: bool = False) -> Traced:
     """Trace an operator or function of tensors and numbers that broadcast."""
     nodes = tuple(map(_node_of, values))
@@ -49,7 +45,7 @@ def _broadcast(kind: str, form: str, nodes: tuple[TracedNode, ...], is_test: boo
     except SizeError as error:
         raise TRACERS[-1].stop(str(error), Mismatch) from error
     used = frozenset(d + len(shape) - len(node.shape) for node in nodes for d in node.used)
-    return _traced(TracedNode(kind, form, shape, used, nodes, is_test=is_test))
+    return Traced(TracedNode(kind, form, shape, used, nodes, is_test=is_test))
 
 
 def _function(name: str, **defaults: Any) -> Callable[..., Traced]:
@@ -107,7 +103,7 @@ def sparsify(input: Traced, sparsifier: Any, format: Any) -> Sparsified:
     """Trace the sparsification of a tensor."""
     if input._node.is_test:
         raise ValueError("booleans")
-    return Sparsified(TRACERS[-1], input._node, sparsifier, format)
+    return Sparsified(input._node, sparsifier, format)
 
 
 def transposed(input: Traced) -> Traced:
@@ -120,7 +116,7 @@ def transposed(input: Traced) -> Traced:
 def getitem(input: Traced, key: tuple[Any, ...]) -> Traced:
     """Trace ``input[key]``, whose key may contain only full slices, ellipses and None."""
     if any(not (entry is None or entry is Ellipsis or (isinstance(entry, slice) and entry == slice(None))) for entry in key):
-        raise input._tracer.stop("an index that selects a part of a tensor: only full slices and None, such as [:, None], are fused")
+        raise TRACERS[-1].stop("an index that selects a part of a tensor: only full slices and None, such as [:, None], are fused")
     return _view(lambda array: array[key])(input)
 
 
@@ -144,7 +140,7 @@ def _viewed(input: Traced, axes: Sequence[int | None]) -> Traced:
     node = input._node
     shape = tuple(1 if axis is None else node.shape[axis] for axis in axes)
     used = frozenset(at for at, axis in enumerate(axes) if axis in node.used)
-    return _traced(TracedNode("view", "", shape, used, (node,), tuple(axes), is_test=node.is_test))
+    return Traced(TracedNode("view", "", shape, used, (node,), tuple(axes), is_test=node.is_test))
 
 
 def matmul(input: Any, other: Any) -> Traced:
@@ -195,7 +191,7 @@ def einsum(expr: Any, *operands: Any, **options: Any) -> Traced:
     sizes, result = subscripts.sizes(shapes), subscripts.result
     varying = {names[d] for node, names in zip(nodes, subscripts.operands, strict=True) for d in node.used}
     used = frozenset(at for at, name in enumerate(result) if name in varying)
-    return _traced(TracedNode("contract", "", tuple(sizes[name] for name in result), used, nodes, (*subscripts.operands, result)))
+    return Traced(TracedNode("contract", "", tuple(sizes[name] for name in result), used, nodes, (*subscripts.operands, result)))
 
 
 def _reduction(op: str) -> Callable[..., Traced]:
@@ -209,7 +205,7 @@ def _reduction(op: str) -> Callable[..., Traced]:
             raise TRACERS[-1].stop("the maximum or minimum of an empty tensor", Mismatch)
         result_dims = [d for d in range(input.ndim) if d not in reduced]
         shape, used = tuple(node.shape[d] for d in result_dims), frozenset(at for at, d in enumerate(result_dims) if d in node.used)
-        result = _traced(TracedNode("reduce", op, shape, used, (node,), tuple(sorted(reduced))))
+        result = Traced(TracedNode("reduce", op, shape, used, (node,), tuple(sorted(reduced))))
         return _viewed(result, [result_dims.index(d) if d in result_dims else None for d in range(input.ndim)]) if keepdim else result
 
     return reduction
@@ -227,7 +223,7 @@ def softmax(input: Traced, dim: int, _stacklevel: int = 3, dtype: Any = None) ->
     place, node = _place(dim, input.ndim), input._node
     if dtype is not None or place not in node.used or node.is_test:
         raise ValueError("dtype=, booleans, or a broadcast dimension")
-    return _traced(TracedNode("softmax", "", node.shape, node.used, (node,), (place,)))
+    return Traced(TracedNode("softmax", "", node.shape, node.used, (node,), (place,)))
 
 
 CALLS |= {

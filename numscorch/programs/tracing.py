@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import UserList
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,17 +14,8 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 
-class _OfThread(local):
+class _OfThread(UserList["Tracer"], local):
     """The active tracers of a thread, innermost last."""
-
-    def __init__(self) -> None:
-        self.stack: list[Tracer] = []
-
-    def __bool__(self) -> bool:
-        return bool(self.stack)
-
-    def __getitem__(self, at: int) -> Tracer:
-        return self.stack[at]
 
 
 TRACERS = _OfThread()
@@ -65,7 +57,6 @@ class TracedNode:
 class Sparsified:
     """A sparsified tensor; a traced function may only return it, and any other use stops the tracer."""
 
-    tracer: Tracer
     node: TracedNode
     sparsifier: Any
     format: Any
@@ -73,7 +64,7 @@ class Sparsified:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        raise self.tracer.stop(f".{name} of a sparsified tensor: only the result of a function can be sparsified in its kernel")
+        raise TRACERS[-1].stop(f".{name} of a sparsified tensor: only the result of a function can be sparsified in its kernel")
 
     @classmethod
     def __torch_function__(
@@ -84,10 +75,14 @@ class Sparsified:
         )
 
 
-class Tracer:
-    """One run of a function on placeholders; ``reads_sizes`` is True if the function read a size, so the trace may depend on it."""
+class Tracer(TorchFunctionMode):
+    """One run of a function on placeholders; ``reads_sizes`` is True if the function read a size, so the trace may depend on it.
+
+    As a mode of torch, it stops at functions without placeholders among their arguments, whose results may change between calls.
+    """
 
     def __init__(self) -> None:
+        super().__init__()
         self.reads_sizes = False
         self.modes = modes()
         self.stopped: Stop | None = None
@@ -99,26 +94,7 @@ class Tracer:
 
     def operand(self, name: str, shape: Sequence[int], is_sparse: bool) -> Traced:
         """Make the placeholder of an operand."""
-        return Traced(self, TracedNode("operand", name, tuple(shape), frozenset(range(len(shape))), is_sparse=is_sparse))
-
-
-@contextmanager
-def at_work(tracer: Tracer) -> Iterator[None]:
-    """Activate a tracer in the current thread."""
-    TRACERS.stack.append(tracer)
-    try:
-        with _TorchWatch(tracer):
-            yield
-    finally:
-        TRACERS.stack.remove(tracer)
-
-
-class _TorchWatch(TorchFunctionMode):
-    """Stops the tracer at torch functions without placeholders among their arguments, whose results may change between calls."""
-
-    def __init__(self, tracer: Tracer):
-        super().__init__()
-        self.tracer = tracer
+        return Traced(TracedNode("operand", name, tuple(shape), frozenset(range(len(shape))), is_sparse=is_sparse))
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
@@ -126,7 +102,18 @@ class _TorchWatch(TorchFunctionMode):
         name, kwargs = getattr(func, "__name__", str(func)), kwargs or {}
         if name in ATTRIBUTES or holds_traced((*args, *kwargs.values())):
             return func(*args, **kwargs)
-        raise self.tracer.stop(f"{name} is called without operands, so its result may differ between calls")
+        raise self.stop(f"{name} is called without operands, so its result may differ between calls")
+
+
+@contextmanager
+def at_work(tracer: Tracer) -> Iterator[None]:
+    """Activate a tracer in the current thread."""
+    TRACERS.append(tracer)
+    try:
+        with tracer:
+            yield
+    finally:
+        TRACERS.remove(tracer)
 
 
 def modes() -> tuple[bool, ...]:
@@ -137,10 +124,10 @@ def modes() -> tuple[bool, ...]:
 class Traced:
     """A placeholder for a tensor that records all operations on it."""
 
-    __slots__ = ("_node", "_tracer")
+    __slots__ = ("_node",)
 
-    def __init__(self, tracer: Tracer, node: TracedNode):
-        self._tracer, self._node = tracer, node
+    def __init__(self, node: TracedNode):
+        self._node = node
 
     @classmethod
     def __torch_function__(
@@ -152,13 +139,13 @@ class Traced:
         if name.startswith("__"):
             raise AttributeError(name)
         if name not in CALLS:
-            raise self._tracer.stop(f".{name} of a tensor")
+            raise TRACERS[-1].stop(f".{name} of a tensor")
         return partial(traced_call, name, self)
 
     @property
     def shape(self) -> torch.Size:
         """The sizes; reading them makes the trace valid for these sizes only."""
-        self._tracer.reads_sizes = True
+        TRACERS[-1].reads_sizes = True
         return torch.Size(self._node.shape)
 
     @property
@@ -195,7 +182,7 @@ class Traced:
 
 def traced_call(name: str, *args: Any, **kwargs: Any) -> Any:
     """Trace a call of the torch function of this name."""
-    tracer = _tracer_of((*args, *kwargs.values()))
+    tracer = TRACERS[-1]
     if modes() != tracer.modes:
         raise tracer.stop(f"{name} under other torch modes than the function call")
     rule = CALLS.get(name)
@@ -207,36 +194,25 @@ def traced_call(name: str, *args: Any, **kwargs: Any) -> Any:
         raise tracer.stop(f"{name} with these arguments ({error})") from error
 
 
-def _tracer_of(values: Sequence[Any]) -> Tracer:
-    for value in values:
-        if isinstance(value, Traced):
-            return value._tracer
-        if isinstance(value, list | tuple) and (traced := [v for v in value if isinstance(v, Traced)]):
-            return traced[0]._tracer
-    return TRACERS[-1]
-
-
 def holds_traced(values: Sequence[Any]) -> bool:
     """Return whether arguments contain placeholders, in nested lists and tuples too."""
     return any(isinstance(v, Traced | Sparsified) or (isinstance(v, list | tuple) and holds_traced(v)) for v in values)
 
 
-FLIPPED = ("add", "mul", "sub", "truediv", "matmul")
 IN_PLACE = ("add", "sub", "mul", "truediv", "matmul", "pow", "floordiv", "mod", "and", "or", "xor", "lshift", "rshift")
 
 
 for _name in ("add", "sub", "mul", "truediv", "matmul", "pow", "gt", "ge", "lt", "le", "eq", "ne", "and", "or"):
     _call = {"truediv": "div", "and": "bitwise_and", "or": "bitwise_or"}.get(_name, _name)
     setattr(Traced, f"__{_name}__", lambda self, other, call=_call: traced_call(call, self, other))
-    if _name in FLIPPED:
-        setattr(Traced, f"__r{_name}__", lambda self, other, call=_call: traced_call(call, other, self))
+    setattr(Traced, f"__r{_name}__", lambda self, other, call=_call: traced_call(call, other, self))
 for _name, _call in (("neg", "neg"), ("abs", "abs"), ("invert", "bitwise_not")):
     setattr(Traced, f"__{_name}__", lambda self, name=_call: traced_call(name, self))
 
 
 def _stopping(why: str) -> Callable[..., Any]:
     def method(self: Traced, *args: Any) -> Any:
-        raise self._tracer.stop(why)
+        raise TRACERS[-1].stop(why)
 
     return method
 
