@@ -14,7 +14,7 @@ from ..ir.functions import TESTS, is_zero, terms_of
 from ..ir.gradient import ONE, ZERO, derivative
 from ..ir.index import Access, Binary, Expr, accesses_in, factors_of, is_product, mapped, product
 from .parser import Subscripts
-from .requests import NAMES, Request, access_of, plain_request
+from .requests import NAMES, Request, access_of, plain_request, product_of
 
 SUMS, SEMIRINGS = ("=", "+="), ("max plus=", "min plus=")
 EXTREMES = ("max=", "min=", *SEMIRINGS)
@@ -137,9 +137,8 @@ def _request(inputs: Sequence[Access], value: Expr, kept: tuple[str, ...], maske
 @lru_cache(maxsize=1024)
 def value_of_request(request: Request) -> Expr:
     """The expression of a request, without its mask."""
-    names = request.subscripts.operands
     if request.value is None:
-        return product([access_of(NAMES[at], indices) for at, indices in enumerate(names)])
+        return product_of(request.subscripts)
     return request.value if request.mask is None else _without(request.value, NAMES[request.mask])
 
 

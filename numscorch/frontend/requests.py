@@ -104,15 +104,18 @@ def access_of(name: str, indices: Sequence[str]) -> Access:
     return Access(TensorVar(name, dense(len(indices))), tuple(map(IndexVar, indices)))
 
 
+def product_of(subscripts: Subscripts) -> Expr:
+    """The product of all operands."""
+    return product([access_of(name, names) for name, names in zip(NAMES, subscripts.operands, strict=False)])
+
+
 @lru_cache(maxsize=1024)
 def reducing(subscripts: Subscripts, op: str, test: bool = False, mask: int | None = None) -> Request:
     """The request that reduces the product of the operands with ``op``; ``test`` compares the product with 0 first."""
     if op != "=" and op not in REDUCTIONS:
         raise ValueError(f"unknown reduction {op}")
-    value = product([access_of(NAMES[at], names) for at, names in enumerate(subscripts.operands)])
-    if test:
-        value = Binary("!=", value, Literal(0.0, "float32"))
-    return Request(subscripts, value, op, mask)
+    value = product_of(subscripts)
+    return Request(subscripts, Binary("!=", value, Literal(0.0, "float32")) if test else value, op, mask)
 
 
 @lru_cache(maxsize=1024)
@@ -157,9 +160,9 @@ def logical(request: Request) -> Request:
         UnsupportedError: the request sums terms that are not products.
     """
     if request.op in ("=", "+=") and (request.value is None or is_product(request.value)):
-        return joined_by_or(request)
-    if request.value is not None and request.op in ("max=", "min="):
-        return as_test(request)
+        return testing(request, "max=")
+    if request.op in ("max=", "min="):
+        return testing(request, request.op)
     summed = set().union(*request.subscripts.operands) - set(request.subscripts.result)
     if summed and request.op in ("=", "+=", "*="):
         raise UnsupportedError(
@@ -169,25 +172,15 @@ def logical(request: Request) -> Request:
 
 
 @lru_cache(maxsize=1024)
-def joined_by_or(request: Request) -> Request:
-    """Rewrite a sum of products to test whether any product is nonzero.
+def testing(request: Request, op: str) -> Request:
+    """Rewrite a request to reduce tests whether its terms are nonzero.
 
-    >>> str(joined_by_or(einsum_request("ij,j->i", (2, 1))))
+    >>> str(testing(einsum_request("ij,j->i", (2, 1)), "max="))
     'A[i,j] * B[j] != 0 over ij,j->i'
     """
-    if request.value is None:
-        tested = reducing(request.subscripts, "max=", test=True)
-        return tested if request.options == AUTOMATIC else replace(tested, options=request.options)
-    return replace(request, value=Binary("!=", request.value, Literal(0.0, "float32")), op="max=")
-
-
-@lru_cache(maxsize=1024)
-def as_test(request: Request) -> Request:
-    """Rewrite the terms of a request to tests for nonzero."""
-    value = request.value
-    if value is None or (isinstance(value, Binary) and value.op in TESTS):
-        return request
-    return replace(request, value=Binary("!=", value, Literal(0.0, "float32")))
+    value = product_of(request.subscripts) if request.value is None else request.value
+    is_test = isinstance(value, Binary) and value.op in TESTS
+    return replace(request, value=value if is_test else Binary("!=", value, Literal(0.0, "float32")), op=op)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,9 +12,9 @@ from torch import Tensor
 from ..frontend.contraction import LETTERS, Pair, pairs_of
 from ..frontend.datatypes import WIDENED
 from ..frontend.parser import Subscripts
-from ..frontend.requests import NAMES, Form, Operand, Request, access_of, einsum_request, plain_request
+from ..frontend.requests import NAMES, Form, Operand, Request, einsum_request, plain_request, product_of
 from ..frontend.statements import ProgramPart
-from ..ir.index import Access, Expr, accesses_in, factors_of, product
+from ..ir.index import Access, accesses_in, factors_of
 from ..schedule.facts import AUTOMATIC
 from ..tensors.sparse_tensor import SparseTensor
 from .diagonals import diagonals_first, next_number
@@ -74,17 +74,14 @@ def _with_pairs(parts: tuple[ProgramPart, ...], at: int, pairs: tuple[Pair, ...]
         left, right, kept = (tuple(letters[letter] for letter in term) for term in (*terms.split(","), result))
         if part.request.value is not None:
             form = Form(in_order=part.request.form.in_order or name != part.name)
-            request = Request(Subscripts((left, right), kept), _product(left, right), form=form)
+            subscripts = Subscripts((left, right), kept)
+            request = Request(subscripts, product_of(subscripts), form=form)
         elif all(len(index) == 1 for index in indices):
             request = plain_request(Subscripts((left, right), kept))
         else:  # torch's einsum takes no names such as e0
             request = einsum_request(pair.expr, (len(left), len(right)))
         pieces.append(ProgramPart(name, (names[pair.left], names[pair.right]), request))
     return (*parts[:at], *pieces, *parts[at + 1 :])
-
-
-def _product(*terms: tuple[str, ...]) -> Expr:
-    return product([access_of(name, term) for name, term in zip(NAMES, terms, strict=False)])
 
 
 def paired(request: Request, operands: Sequence[Any]) -> tuple[ProgramPart, ...]:
