@@ -65,7 +65,7 @@ def regrouped(pattern: Pattern, target: Format) -> Pattern:
             pos = as_numpy(starts)
             rows = np.flatnonzero(pos[1:] != pos[:-1])
             arrays = (_list_of(rows, pattern.index_dtype), (*_tensors(np.append(pos[rows], pos[-1])), second[-1]))
-    return Pattern.derived_from(target, pattern.shape, arrays, pattern.index_dtype)
+    return Pattern(target, pattern.shape, arrays, pattern.index_dtype)
 
 
 def _list_of(rows: np.ndarray, dtype: str) -> tuple[torch.Tensor, ...]:
@@ -160,12 +160,10 @@ def sorted_rows(pattern: Pattern, target: Format) -> tuple[Pattern, np.ndarray]:
     children = torch.from_numpy(second[order].astype(crd.dtype, copy=False))
     if is_transposed:
         arrays = ((), (starts_of(torch.from_numpy(first[order]), extents[1], pattern.index_dtype), children))
-        return Pattern.derived_from(target, pattern.shape, arrays, pattern.index_dtype), order
+        return Pattern(target, pattern.shape, arrays, pattern.index_dtype), order
     if not (keys[1:] == keys[:-1]).any():
         pattern.remember("disorder", lambda: None)
-    return Pattern.derived_from(
-        target, pattern.shape, (*pattern.arrays[:-1], (pattern.arrays[-1][0], children)), pattern.index_dtype
-    ), order
+    return Pattern(target, pattern.shape, (*pattern.arrays[:-1], (pattern.arrays[-1][0], children)), pattern.index_dtype), order
 
 
 def _row_of_each(pos: np.ndarray) -> np.ndarray:
@@ -192,7 +190,7 @@ def nonzeros_of_few(values: torch.Tensor, format: Format) -> tuple[Pattern, torc
     dtype = index_dtype_for(shape, len(places))
     columns = _tensors(*(column.astype(dtype) for column in np.unravel_index(places, shape)))
     arrays = ((*_tensors(np.array([0, len(places)], dtype)), columns[0]), *((column,) for column in columns[1:]))
-    pattern = Pattern.derived_from(COO(len(shape)), shape, arrays, dtype.name)
+    pattern = Pattern(COO(len(shape)), shape, arrays, dtype.name)
     return (pattern if format == pattern.format else regrouped(pattern, format)), torch.from_numpy(flat[places])
 
 

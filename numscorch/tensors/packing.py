@@ -83,9 +83,8 @@ def _pack_levels(
             reordering = np.argsort(positions, kind="stable")
             positions, order = positions[reordering], order[reordering]
             columns, firsts = [column[reordering] for column in columns], [first[reordering] for first in firsts]
-        entries = Entries(
-            columns[at], firsts[_run_end(format.levels, at)], positions, count, at, sizes, tuple(columns[:at]), tuple(columns[at + 1 :])
-        )
+        unique = next(below for below in range(at, len(format.levels)) if format.levels[below].is_unique)  # it determines the positions
+        entries = Entries(columns[at], firsts[unique], positions, count, at, sizes, tuple(columns[:at]), tuple(columns[at + 1 :]))
         try:
             check_room(level.room(entries), level, format)
             level.check_entries(entries)
@@ -206,13 +205,6 @@ def _firsts(columns: Sequence[np.ndarray]) -> list[np.ndarray]:
         np.not_equal(column[1:], column[:-1], out=first[1:])
         firsts.append(first | firsts[-1] if firsts else first)
     return firsts
-
-
-def _run_end(levels: Sequence[Level], at: int) -> int:
-    """The first unique level at or below ``at``: it determines the positions of the non-unique levels above it."""
-    while not levels[at].is_unique:
-        at += 1
-    return at
 
 
 def coordinates(pattern: Pattern) -> torch.Tensor:

@@ -356,17 +356,12 @@ def _clash(
         return f"has shape {shape} in the state, {pattern.shape} in the model; {SIZES}"
     if format != pattern.format.name:
         return f"is stored as {format} in the state, as {pattern.format.name} in the model; {ADOPT}"
-    if not arrays or (stored.keys() == arrays.keys() and all(_equal(array, arrays[name]) for name, array in stored.items())):
+    if not arrays or (stored.keys() == arrays.keys() and all(np.array_equal(array, arrays[name].cpu()) for name, array in stored.items())):
         return ""
     if stored.keys() != arrays.keys():
         return f"has different index arrays in the state than in the model ({format}); {ADOPT}"
     count = "others" if values is None else values.numel()
     return f"stores {count} entries in the state, other {pattern.nnz} in the model; {ADOPT}"
-
-
-def _equal(array: torch.Tensor, other: torch.Tensor) -> bool:
-    """Whether index arrays hold the same numbers, regardless of dtype."""
-    return array.shape == other.shape and bool((array == other.to(array.device)).all())
 
 
 def unwrapped(value: Any) -> Any:

@@ -39,6 +39,7 @@ class Pattern:
         shape: size of every dimension.
         arrays: for each level, its index tensors in the order of ``level.arrays``: (pos, crd) for compressed, (crd,) for
             singleton, () for dense. All int32 or all int64, except arrays for which the level fixes the dtype.
+        index_dtype: int32 or int64, if known.
 
     Attributes:
         counts: number of positions in each level; the last one is the number of values.
@@ -61,13 +62,15 @@ class Pattern:
         "watched",
     )
 
-    def __init__(self, format: Format, shape: tuple[int, ...], arrays: tuple[tuple[torch.Tensor, ...], ...]):
+    def __init__(
+        self, format: Format, shape: tuple[int, ...], arrays: tuple[tuple[torch.Tensor, ...], ...], index_dtype: str | None = None
+    ):
         self.format = format
         self.is_dense = format.is_dense
         self.shape = tuple(int(s) for s in shape)
         self.arrays = arrays
-        self.take_views()
-        self.index_dtype = self._index_dtype()
+        self.take_views()  # now, because it is impossible inside a transform of torch.func
+        self.index_dtype = self._index_dtype() if index_dtype is None else index_dtype
         self.derived: dict[Hashable, Any] = {}
 
     @classmethod
@@ -82,34 +85,16 @@ class Pattern:
         pattern.derived = {}
         return pattern
 
-    @classmethod
-    def derived_from(
-        cls, format: Format, shape: tuple[int, ...], arrays: tuple[tuple[torch.Tensor, ...], ...], index_dtype: str
-    ) -> Pattern:
-        """The pattern of index tensors derived from another pattern, with a known index dtype; the format has a sparse level."""
-        pattern = cls.__new__(cls)
-        pattern.format, pattern.shape, pattern.is_dense, pattern.index_dtype = format, shape, False, index_dtype
-        pattern.arrays, pattern.derived = arrays, {}
-        pattern.take_views()  # now, because it is impossible inside a transform of torch.func
-        return pattern
-
     counts: tuple[int, ...]
     kind: int
     signature: int
 
     def __getattr__(self, name: str) -> Any:
         """Compute ``kind``, ``signature`` and ``counts`` at first use: most results are never operands."""
-        if name == "kind":
-            unevenness = self.spreads, self.has_long_rows, self.peaks
-            self.kind = _number((self.format, self.index_dtype, tuple(map(rounded, self.counts)), *unevenness))
-            return self.kind
-        if name == "signature":
-            self.signature = _number((self.kind, self.shape))
-            return self.signature
-        if name == "counts":
-            self.counts = self._count()
-            return self.counts
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
+        if name not in LAZY:
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
+        setattr(self, name, LAZY[name](self))
+        return getattr(self, name)
 
     @property
     def spreads(self) -> tuple[int, ...]:
@@ -231,6 +216,13 @@ def named_arrays(pattern: Pattern, first: int = 0) -> list[tuple[str, torch.Tens
 _signatures: dict[Hashable, int] = {}
 _numbers = count()  # next() is atomic, so numbers are unique across threads
 MOST_SIGNATURES = 1 << 16  # cached signatures
+
+
+LAZY: dict[str, Callable[[Pattern], Any]] = {
+    "kind": lambda p: _number((p.format, p.index_dtype, tuple(map(rounded, p.counts)), p.spreads, p.has_long_rows, p.peaks)),
+    "signature": lambda p: _number((p.kind, p.shape)),
+    "counts": Pattern._count,
+}
 
 
 def _number(key: Hashable) -> int:
