@@ -19,26 +19,17 @@ Wanted = Format | str | None
 
 @dataclass(frozen=True, slots=True)
 class ProgramStep:
-    """Parts that one kernel computes: a group of several, or a single one with the format of its result."""
+    """Parts that one kernel computes: a group of several, or a single one with the format of its result.
 
+    ``name`` is that of the kernel's result, and ``operands`` are those of its operands.
+    """
+
+    name: str
+    request: Request
+    operands: tuple[str, ...]
     parts: tuple[ProgramPart, ...]
-    group: Group | None = None
-    format: Wanted = None
-
-    @property
-    def name(self) -> str:
-        """The name of the result."""
-        return self.parts[-1].name
-
-    @property
-    def request(self) -> Request:
-        """What the kernel computes."""
-        return self.parts[-1].request if self.group is None else self.group.request
-
-    @property
-    def operands(self) -> tuple[str, ...]:
-        """The names of its operands."""
-        return self.parts[-1].operands if self.group is None else self.group.operands
+    group: Group | None
+    format: Wanted
 
 
 @dataclass(slots=True)
@@ -76,7 +67,10 @@ class Steps:
             group = group_from(self.parts, at, self.fusable, self.format) if self.is_plain and at != self._alone else None
             self._alone, self.at = at, at + 1 if group is None else group.end
             parts = self.parts[at : self.at]
-            yield ProgramStep(parts, group, None if group is not None else self.format_of(parts[0]))
+            if group is None:
+                yield ProgramStep(parts[0].name, parts[0].request, parts[0].operands, parts, None, self.format_of(parts[0]))
+            else:
+                yield ProgramStep(parts[-1].name, group.request, group.operands, parts, group, None)
 
     def format_of(self, part: ProgramPart) -> Wanted:
         """The wanted format of a part's result; None to infer it.
