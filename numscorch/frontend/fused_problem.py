@@ -8,12 +8,10 @@ from dataclasses import dataclass, replace
 from ..ir.derived_formats import flattened
 from ..ir.format import Format, dense
 from ..ir.functions import simplified
-from ..ir.gradient import times
 from ..ir.index import (
     PATTERN,
     RETURNED,
     Access,
-    Apply,
     Assignment,
     Binary,
     Expr,
@@ -175,19 +173,7 @@ def _at_owner(
             return Access(tensors[name], access.indices)
         return Access(rows[name], tuple(var for var in access.indices if var not in request.outer))
 
-    simple = simplified(_without_ones(mapped(value, read)))
+    simple = simplified(mapped(value, read))
     if owner is None or any(isinstance(f, Access) and f.tensor.name == owner.tensor.name for f in factors_of(simple)):
         return simple
     return Binary("*", Access(replace(tensors[owner.tensor.name], dtype=PATTERN), owner.indices), simple)
-
-
-def _without_ones(expr: Expr) -> Expr:
-    match expr:
-        case Binary("*", left, right):
-            return times(_without_ones(left), _without_ones(right))
-        case Binary(op, left, right):
-            return Binary(op, _without_ones(left), _without_ones(right))
-        case Apply(function, args):
-            return Apply(function, tuple(map(_without_ones, args)))
-        case Access() | Literal():
-            return expr

@@ -30,12 +30,13 @@ INFIX: dict[str, Callable[[Any, Any], Any]] = {
     ">=": lambda a, b: float(a >= b),
 }
 
-TESTS = ("==", "!=", "<", "<=", ">", ">=")
+COMPARISONS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}  # by the names of torch's functions
+TESTS = tuple(COMPARISONS.values())
 REGISTER_FUNCTIONS = {
     **{"abs": "magnitudes", "exp": "exponentials", "maximum": "larger", "minimum": "smaller", "relu": "relus"},
     **{"sigmoid": "sigmoids", "sqrt": "roots", "where": "selected"},
     **{"+": "add", "-": "sub", "*": "mul", "/": "div"},
-    **{"==": "eq", "!=": "ne", "<": "lt", "<=": "le", ">": "gt", ">=": "ge"},
+    **{op: name for name, op in COMPARISONS.items()},
 }
 """The functions and operators of SIMD registers, and their names in generated source."""
 REGISTER_REDUCTIONS = {"+": "hsum", "maximum": "hmax", "minimum": "hmin"}
@@ -113,7 +114,7 @@ def counts_absent(op: str, value: Expr) -> bool:
 def simplified(expr: Expr, zero: Iterable[str] = ()) -> Expr:
     """Simplify the expression, with the tensors named in ``zero`` replaced by 0.
 
-    0 annihilates products and quotients, and is the identity of sums. Functions of numbers are evaluated.
+    0 annihilates products and quotients, and is the identity of sums; 1 is that of products. Functions of numbers are evaluated.
 
     >>> from .notation import parse_expr
     >>> print(simplified(parse_expr("A[i] * x[i] + B[i]"), {"A"}))
@@ -156,6 +157,11 @@ def is_zero(expr: Expr) -> bool:
     return isinstance(expr, Literal) and expr.value == 0
 
 
+def is_one(expr: Expr) -> bool:
+    """Whether an expression is the number 1."""
+    return isinstance(expr, Literal) and expr.value == 1
+
+
 def _simplified(expr: Expr, zeros: Container[str], dtype: str) -> Expr:
     """Simplify the expression; the zeros of tensors without values get the data type ``dtype``."""
     match expr:
@@ -179,9 +185,9 @@ def _operator_without_zeros(op: str, left: Expr, right: Expr) -> Expr | None:
         return left
     if op == "*" and is_zero(right):
         return right
-    if op == "+" and is_zero(left):
+    if (op == "+" and is_zero(left)) or (op == "*" and is_one(left)):
         return right
-    if op in "+-" and is_zero(right):
+    if (op in "+-" and is_zero(right)) or (op in "*/" and is_one(right)):
         return left
     if isinstance(left, Literal) and isinstance(right, Literal):
         return Literal(INFIX[op](left.value, right.value), left.dtype)

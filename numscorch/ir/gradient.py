@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from .functions import FUNCTIONS, is_zero, simplified
+from .functions import FUNCTIONS, is_one, is_zero, simplified
 from .index import Access, Apply, Binary, Expr, Literal, mapped
 from .notation import parse_expr
 
@@ -78,13 +78,9 @@ def times(left: Expr, right: Expr) -> Expr:
     """left * right; ones are dropped, and a zero factor gives 0."""
     if is_zero(left) or is_zero(right):
         return ZERO
-    return right if _is_one(left) else left if _is_one(right) else Binary("*", left, right)
+    return right if is_one(left) else left if is_one(right) else Binary("*", left, right)
 
 
 def over(left: Expr, right: Expr) -> Expr:
     """left / right; a zero numerator gives 0."""
     return ZERO if is_zero(left) else Binary("/", left, right)
-
-
-def _is_one(expr: Expr) -> bool:
-    return isinstance(expr, Literal) and expr.value == 1

@@ -21,7 +21,7 @@ from ..errors import OperandError, UnsupportedError
 from ..frontend.broadcasting import broadcast_shape
 from ..frontend.requests import Request
 from ..frontend.statements import parse_statement
-from ..ir.functions import is_zero, simplified
+from ..ir.functions import COMPARISONS, is_zero, simplified
 from ..ir.notation import parse_expr
 from ..programs.dispatch import compute
 from ..programs.evaluation import as_tensor, evaluate_parts
@@ -210,9 +210,6 @@ def pow(input: Any, exponent: Any) -> Any:
     return torch.pow(base, power)
 
 
-COMPARE = {"gt": ">", "ge": ">=", "lt": "<", "le": "<=", "eq": "==", "ne": "!="}
-
-
 def _comparison(name: str) -> Callable[..., Any]:
     torch_function = getattr(torch, name)
 
@@ -221,10 +218,10 @@ def _comparison(name: str) -> Callable[..., Any]:
             if getattr(operator, name)(0, other):
                 return torch_function(densified(input, name, "it is True at unstored entries"), other)
             return SparseTensor(input.pattern, torch_function(input._values, other))
-        return _joined(f"{{A}} {COMPARE[name]} {{B}}", input, other).to(torch.bool)
+        return _joined(f"{{A}} {COMPARISONS[name]} {{B}}", input, other).to(torch.bool)
 
     return with_name(
-        comparison, name, f"Compare element-wise: input {COMPARE[name]} other. The result is dense if it is True for two zeros."
+        comparison, name, f"Compare element-wise: input {COMPARISONS[name]} other. The result is dense if it is True for two zeros."
     )
 
 
@@ -368,7 +365,7 @@ NAMED: dict[str, Callable[..., Any]] = {
     "lerp": lerp,
     **{name: _pair(name) for name in ("atan2", "copysign", "fmax", "fmin", "hypot", "logaddexp", "logaddexp2", "xlogy")},
     **UNARY,
-    **{name: _comparison(name) for name in COMPARE},
+    **{name: _comparison(name) for name in COMPARISONS},
     "logical_and": _logical("logical_and", mul),
     "logical_or": _logical("logical_or", maximum),
     "logical_xor": _logical("logical_xor", lambda a, b: _joined("{A} != {B}", a, b)),

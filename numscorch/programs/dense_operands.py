@@ -14,7 +14,7 @@ from ..errors import DivisionError
 from ..frontend.datatypes import WIDENED, check_powers, target_of
 from ..frontend.requests import NAMES, Request, logical
 from ..ir.function_table import BY_ZERO
-from ..ir.functions import FUNCTIONS, REDUCTIONS, start_of, terms_of
+from ..ir.functions import COMPARISONS, FUNCTIONS, REDUCTIONS, start_of, terms_of
 from ..ir.index import Access, Apply, Binary, Expr, Literal, is_product
 from ..machine.memory import check_bytes
 
@@ -55,10 +55,7 @@ TORCH_OPERATORS: dict[str, Any] = {
     "-": torch.sub,
     "*": torch.mul,
     "/": torch.div,
-    **{
-        op: (lambda a, b, name=name: getattr(torch, name)(a, b).to(a.dtype))
-        for op, name in {"==": "eq", "!=": "ne", "<": "lt", "<=": "le", ">": "gt", ">=": "ge"}.items()
-    },
+    **{op: (lambda a, b, name=name: getattr(torch, name)(a, b).to(a.dtype)) for name, op in COMPARISONS.items()},
 }
 FLOATS = [{torch.float32}, {torch.float64}]  # data types of operands that need no promotion
 REDUCERS: dict[str, Any] = {
@@ -69,6 +66,16 @@ REDUCERS: dict[str, Any] = {
     "stored max=": torch.amax,
     "max plus=": torch.amax,
     "min plus=": torch.amin,
+}
+MATRIX_PRODUCTS = {  # whether a product of two matrices swaps them, and whether it transposes the first and the second one then
+    "ab,bc->ac": (False, False, False),
+    "ab,cb->ac": (False, False, True),
+    "ab,ac->bc": (False, True, False),
+    "ab,ca->bc": (False, True, True),
+    "ab,ca->cb": (True, False, False),
+    "ab,cb->ca": (True, False, True),
+    "ab,ac->cb": (True, True, False),
+    "ab,bc->ca": (True, True, True),
 }
 
 
@@ -96,38 +103,18 @@ def dense_result(request: Request, *tensors: Tensor) -> Tensor:
 
 
 def _einsum(text: str, tensors: Sequence[Tensor]) -> Tensor:
-    """torch's einsum; ``torch.mm`` multiplies matrices, because einsum spends 6 us on parsing and permuting."""
-    if len(tensors) == 2 and tensors[0].ndim == tensors[1].ndim == 2 and (product := matrix_product(text)) is not None:
+    """torch's einsum; ``torch.mm`` multiplies matrices, because einsum spends 6 us on parsing and permuting.
+
+    >>> _einsum("ab,cb->ac", (torch.ones(1, 3), torch.ones(2, 3)))
+    tensor([[3., 3.]])
+    """
+    if (product := MATRIX_PRODUCTS.get(text)) is not None:
         is_swapped, is_first_transposed, is_second_transposed = product
         first, second = reversed(tensors) if is_swapped else tensors
         first, second = first.t() if is_first_transposed else first, second.t() if is_second_transposed else second
         if first.shape[1] == second.shape[0]:  # else a dimension broadcasts
             return torch.mm(first, second)
     return torch.einsum(text, *tensors)
-
-
-@lru_cache(maxsize=1024)
-def matrix_product(expr: str) -> tuple[bool, bool, bool] | None:
-    """Whether an einsum's product of two matrices swaps, and transposes the first and the second of them; None for any other einsum.
-
-    >>> matrix_product("jf,of->jo")
-    (False, False, True)
-    >>> matrix_product("ki,jk->ji")
-    (True, False, False)
-    """
-    terms, _, result = expr.replace(" ", "").partition("->")
-    left, _, right = terms.partition(",")
-    shared = set(left) & set(right)
-    if (
-        any(len(term) != 2 or len(set(term)) != 2 for term in (left, right, result))
-        or len(shared) != 1
-        or set(result) != set(left) ^ set(right)
-    ):
-        return None
-    (summed,) = shared
-    is_swapped = result[0] in right
-    first, second = (right, left) if is_swapped else (left, right)
-    return is_swapped, first[0] == summed, second[1] == summed
 
 
 def _value(request: Request, tensors: Sequence[Tensor]) -> Tensor:

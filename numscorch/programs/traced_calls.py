@@ -12,6 +12,7 @@ from ..errors import NumscorchError, SizeError
 from ..frontend.broadcasting import broadcast_shape
 from ..frontend.parser import parse_einsum
 from ..frontend.problem import size_clash
+from ..ir.functions import COMPARISONS
 from .tracing import CALLS, TRACERS, Mismatch, Sparsified, Traced, TracedNode
 
 
@@ -230,10 +231,7 @@ CALLS |= {
     **{name: _function(name) for name in ("abs", "erf", "exp", "log", "sigmoid", "sqrt", "tanh")},
     **dict.fromkeys(("mul", "multiply"), lambda input, other: elementwise("op", "*", input, other)),
     **dict.fromkeys(("div", "divide", "true_divide"), lambda input, other: elementwise("op", "/", input, other)),
-    **{
-        name: lambda input, other, *, op=op: elementwise("op", op, input, other, is_test=True)
-        for name, op in {"gt": ">", "ge": ">=", "lt": "<", "le": "<=", "eq": "==", "ne": "!="}.items()
-    },
+    **{name: lambda input, other, *, op=op: elementwise("op", op, input, other, is_test=True) for name, op in COMPARISONS.items()},
     **{name: lambda input, other, name=name: elementwise("call", name, input, other) for name in ("maximum", "minimum")},
     **dict.fromkeys(("logical_and", "bitwise_and"), _logical("op", "*")),
     **dict.fromkeys(("logical_or", "bitwise_or"), _logical("call", "maximum")),
