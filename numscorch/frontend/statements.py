@@ -200,7 +200,7 @@ def _is_sum(expr: Expr) -> TypeGuard[Binary]:
     return isinstance(expr, Binary) and expr.op in "+-"
 
 
-def _valued(access: Access) -> Access:
+def valued_access(access: Access) -> Access:
     """The access as an access to values, so that a tensor whose pattern and values are both read is one operand."""
     return replace(access, tensor=replace(access.tensor, dtype="float32"))
 
@@ -218,7 +218,7 @@ class _Splitter:
         A temporary has a number for its name, because users' tensors cannot.
         """
         indices = tuple(indices)
-        accesses = list(dict.fromkeys(_valued(access) for access in accesses_in(value)))
+        accesses = list(dict.fromkeys(valued_access(access) for access in accesses_in(value)))
         if len(accesses) > MOST_OPERANDS:
             raise ExpressionError(
                 f"{len(accesses)} operands, but a statement has at most {MOST_OPERANDS}; a tensor counts once for each list of indices: "
@@ -226,7 +226,7 @@ class _Splitter:
             )
         letters = {access: NAMES[at] for at, access in enumerate(accesses)}
         subscripts = Subscripts(tuple(tuple(v.name for v in a.indices) for a in accesses), tuple(v.name for v in indices))
-        named = mapped(value, lambda a: Access(TensorVar(letters[_valued(a)], dense(len(a.indices)), a.tensor.dtype), a.indices))
+        named = mapped(value, lambda a: Access(TensorVar(letters[valued_access(a)], dense(len(a.indices)), a.tensor.dtype), a.indices))
         name = name or str(self.before + len(self.parts) + 1)
         self.parts.append(ProgramPart(name, tuple(a.tensor.name for a in accesses), Request(subscripts, named, op)))
         return Access(TensorVar(name, dense(len(indices))), indices)

@@ -16,12 +16,12 @@ from ..frontend.fused_problem import FusedRequest, Member, valued
 from ..frontend.gradient_requests import CONSTANT
 from ..frontend.parser import Subscripts
 from ..frontend.requests import NAMES, Request
-from ..frontend.statements import ProgramPart
+from ..frontend.statements import ProgramPart, valued_access
 from ..ir.format import Format, dense
 from ..ir.functions import is_zero
 from ..ir.gradient import derivative, plus, times
 from ..ir.index import PATTERN, Access, Binary, Expr, IndexVar, TensorVar, accesses_in, mapped, variables_in
-from .fusion import FLOATS, NotFused, OperandKind, fused_request
+from .fusion import NotFused, OperandKind, fused_request
 
 RESULT, UPSTREAM = "result", "upstream"
 
@@ -94,8 +94,7 @@ class _Adjoining:
         self.gradients = self._differentiated(forward)
 
     def _sole_sparse(self) -> Access:
-        sparse = {a for member in self.request.members for a in accesses_in(member.value) if self._is_sparse(a)}
-        sparse = {Access(replace(a.tensor, dtype=FLOATS[0]), a.indices) for a in sparse}
+        sparse = {valued_access(a) for member in self.request.members for a in accesses_in(member.value) if self._is_sparse(a)}
         if len(sparse) != 1 or len(next(iter(sparse)).indices) != 2:
             raise NotFused("its gradient needs exactly one sparse matrix")
         return sparse.pop()

@@ -18,7 +18,7 @@ from ..frontend.datatypes import STORED, has_complex_number
 from ..frontend.fused_problem import FusedRequest, Member
 from ..frontend.parser import Subscripts
 from ..frontend.requests import MOST_OPERANDS, NAMES, Form, Operand, only_patterns
-from ..frontend.statements import ProgramPart, base_of
+from ..frontend.statements import ProgramPart, base_of, valued_access
 from ..ir.format import Format, dense
 from ..ir.functions import is_zero, simplified
 from ..ir.index import Access, Assignment, Expr, IndexVar, TensorVar, accesses_in, mapped, variables_in
@@ -332,7 +332,7 @@ class _Fusing:
             member = self._member_of(access)
             stored = member.owner if member is not None and member.is_stored else access if member is None else None
             if stored is not None and not stored.tensor.format.is_dense:
-                owners.setdefault(_valued(stored), set()).add(access.tensor.name)
+                owners.setdefault(valued_access(stored), set()).add(access.tensor.name)
         if len(owners) > 1:
             raise NotFused(f"{part.name} merges several sparse tensors")
         beside = {member.owner for a in accesses_in(value) if (member := self._member_of(a)) is not None and member.is_beside}
@@ -357,8 +357,3 @@ class _Fusing:
             raise NotFused(f"{part.name} has {len(inner)} indices outside the shared loops")
         if len(used) > (1 if member.owner is None else 2):
             raise NotFused(f"{part.name} is a dense product" if member.owner is None else f"{part.name} sums over several indices")
-
-
-def _valued(access: Access) -> Access:
-    """Convert an access to a pattern to an access to values."""
-    return Access(replace(access.tensor, dtype=FLOATS[0]), access.indices)
