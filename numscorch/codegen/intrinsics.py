@@ -17,7 +17,20 @@ from numba.core.extending import intrinsic
 
 from ..errors import DivisionError
 from ..ir.function_table import BY_ZERO
-from .registers import I32, RegisterTile, binary, broadcast, call_llvm, joined, mapped, optional, registers_of, spread, suffix, tile_of
+from .registers import (
+    I32,
+    RegisterTile,
+    broadcast,
+    call_llvm,
+    elementwise,
+    joined,
+    optional,
+    reduction,
+    registers_of,
+    spread,
+    suffix,
+    tile_of,
+)
 
 CONTRACT = ("contract",)
 I64 = ir.IntType(64)
@@ -75,11 +88,8 @@ def store_register(builder: Any, value: Any, place: Any, mask: Any) -> None:
 @intrinsic
 def pointer(typingctx: Any, array: Any) -> Any:
     """Return the array's data as a raw pointer: p[i] is one unchecked load, without wrap-around."""
-
-    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        return cgutils.create_struct_proxy(sig.args[0])(context, builder, args[0]).data
-
-    return types.CPointer(array.dtype)(array), codegen
+    signature = types.CPointer(array.dtype)(array)
+    return signature, lambda context, builder, sig, args: cgutils.create_struct_proxy(array)(context, builder, args[0]).data
 
 
 @intrinsic
@@ -138,12 +148,6 @@ def fused(builder: Any, a: Any, b: Any, c: Any) -> Any:
 
 def _add(builder: Any, a: Any, b: Any) -> Any:
     return builder.fadd(a, b, flags=CONTRACT)
-
-
-@intrinsic
-def fma(typingctx: Any, a: Any, b: Any, c: Any) -> Any:
-    """a * b + c"""
-    return mapped(fused, a, b, c)
 
 
 @intrinsic
@@ -229,28 +233,21 @@ def masked(typingctx: Any, value: Any, mask: Any) -> Any:
     return plain(plain, mask), codegen
 
 
-add = binary(_add)
-mul = binary(lambda builder, a, b: builder.fmul(a, b, flags=CONTRACT))
-
-
-@intrinsic
-def hsum(typingctx: Any, value: Any) -> Any:
+def _sum(builder: Any, tile: Any) -> Any:
     """Return the sum of a tile's values: registers are added pairwise, then the lanes of one register."""
-
-    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        register, vector = _summed(builder, registers_of(builder, args[0])), value.vector
-        args = [ir.Constant(vector.element, -0.0), register]
-        return call_llvm(builder, f"vector.reduce.fadd.{suffix(vector)}", vector.element, args, fastmath=("reassoc",))
-
-    return value.dtype(value), codegen
-
-
-def _summed(builder: Any, registers: list[Any]) -> Any:
-    """Add registers pairwise until one is left."""
+    registers = registers_of(builder, tile)
     while len(registers) > 1:
         pairs = [_add(builder, *pair) for pair in zip(registers[::2], registers[1::2], strict=False)]
         registers = pairs + registers[2 * len(pairs) :]
-    return registers[0]
+    vector = registers[0].type
+    args = [ir.Constant(vector.element, -0.0), registers[0]]
+    return call_llvm(builder, f"vector.reduce.fadd.{suffix(vector)}", vector.element, args, fastmath=("reassoc",))
+
+
+add = elementwise(_add)
+mul = elementwise(lambda builder, a, b: builder.fmul(a, b, flags=CONTRACT))
+fma = elementwise(fused)
+hsum = reduction(_sum)
 
 
 def _halved(builder: Any, value: Any, lanes: int) -> Any:
@@ -363,13 +360,10 @@ def _wrapping(operation: str) -> Any:
     Numba computes in 64 bits, and LLVM assumes that its signed operations do not overflow.
     """
 
-    def wrapping(typingctx: Any, a: Any, b: Any) -> Any:
-        def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-            return getattr(builder, operation)(args[0], context.cast(builder, args[1], b, a))
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        return getattr(builder, operation)(args[0], context.cast(builder, args[1], sig.args[1], sig.args[0]))
 
-        return a(a, b), codegen
-
-    return intrinsic(wrapping)
+    return intrinsic(lambda typingctx, a, b: (a(a, b), codegen))
 
 
 wrapping_add, wrapping_sub, wrapping_mul = map(_wrapping, ("add", "sub", "mul"))
@@ -390,11 +384,8 @@ def nonzero(typingctx: Any, divisor: Any) -> Any:
 @intrinsic(prefer_literal=True)
 def on_stack(typingctx: Any, count: Any) -> Any:
     """Allocate ``count`` 64-bit integers on the stack of the function."""
-
-    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        return cgutils.alloca_once(builder, I64, size=ir.Constant(I64, count.literal_value))
-
-    return types.CPointer(types.int64)(count), codegen
+    size = ir.Constant(I64, count.literal_value)
+    return types.CPointer(types.int64)(count), lambda context, builder, sig, args: cgutils.alloca_once(builder, I64, size=size)
 
 
 @intrinsic

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from llvmlite import ir
-from numba.core.extending import intrinsic
 
 from .intrinsics import CONTRACT, I64, _shuffled, fused
-from .registers import I32, binary, call_llvm, constant, mapped, suffix, unary
+from .registers import I32, call_llvm, constant, elementwise, reduction, suffix
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,14 +44,14 @@ def _call(builder: Any, name: str, value: Any) -> Any:
     return call_llvm(builder, f"{name}.{suffix(value.type)}", value.type, [value])
 
 
-def _compare(builder: Any, op: str, a: Any, b: Any) -> Any:
+def _compare(op: str, builder: Any, a: Any, b: Any) -> Any:
     """Return 1 where the comparison holds and 0 elsewhere; with NaN only != holds."""
     compare = builder.fcmp_unordered if op == "!=" else builder.fcmp_ordered
     return builder.select(compare(op, a, b), constant(a.type, 1.0), constant(a.type, 0.0))
 
 
-def _extreme(builder: Any, op: str, a: Any, b: Any) -> Any:
-    """Return the larger or smaller value of each lane; NaN if either is NaN.
+def _extreme(op: str, builder: Any, a: Any, b: Any) -> Any:
+    """Return the larger (``>``) or smaller (``<``) value of each lane; NaN if either is NaN.
 
     The machine instruction returns its second operand if one is NaN, so only the first operand is tested for NaN.
     """
@@ -59,12 +59,12 @@ def _extreme(builder: Any, op: str, a: Any, b: Any) -> Any:
     return builder.select(builder.fcmp_unordered("uno", a, a), a, chosen)
 
 
-def _reduce(builder: Any, op: str, value: Any) -> Any:
-    """Return the extreme lane by halving; the middle one of an odd number of lanes is in both halves."""
+def _extreme_lane(op: str, builder: Any, value: Any) -> Any:
+    """Return the largest or smallest lane, NaN if any is NaN, by halving; the middle one of an odd number is in both halves."""
     while (count := value.type.count) > 1:
         half = (count + 1) // 2
         low, high = (_shuffled(builder, value, value, range(at, at + half)) for at in (0, count - half))
-        value = _extreme(builder, op, low, high)
+        value = _extreme(op, builder, low, high)
     return builder.extract_element(value, ir.Constant(I32, 0))
 
 
@@ -110,36 +110,14 @@ def _selected(builder: Any, condition: Any, a: Any, b: Any) -> Any:
     return builder.select(builder.fcmp_unordered("!=", condition, constant(condition.type, 0.0)), a, b)
 
 
-sub = binary(lambda builder, a, b: builder.fsub(a, b, flags=CONTRACT))
-div = binary(lambda builder, a, b: builder.fdiv(a, b, flags=CONTRACT))
-larger = binary(lambda builder, a, b: _extreme(builder, ">", a, b))
-smaller = binary(lambda builder, a, b: _extreme(builder, "<", a, b))
-lt = binary(lambda builder, a, b: _compare(builder, "<", a, b))
-le = binary(lambda builder, a, b: _compare(builder, "<=", a, b))
-gt = binary(lambda builder, a, b: _compare(builder, ">", a, b))
-ge = binary(lambda builder, a, b: _compare(builder, ">=", a, b))
-eq = binary(lambda builder, a, b: _compare(builder, "==", a, b))
-ne = binary(lambda builder, a, b: _compare(builder, "!=", a, b))
-relus = unary(_relu)
-magnitudes = unary(lambda builder, x: _call(builder, "fabs", x))
-roots = unary(lambda builder, x: _call(builder, "sqrt", x))  # NaN for negative values
-exponentials = unary(_exponential)
-sigmoids = unary(_sigmoid)
-
-
-@intrinsic
-def selected(typingctx: Any, condition: Any, a: Any, b: Any) -> Any:
-    """a where the condition is nonzero, else b"""
-    return mapped(_selected, condition, a, b)
-
-
-@intrinsic
-def hmax(typingctx: Any, value: Any) -> Any:
-    """The largest lane of a register; NaN if any lane is NaN."""
-    return value.dtype(value), lambda context, builder, sig, args: _reduce(builder, ">", args[0])
-
-
-@intrinsic
-def hmin(typingctx: Any, value: Any) -> Any:
-    """The smallest lane of a register; NaN if any lane is NaN."""
-    return value.dtype(value), lambda context, builder, sig, args: _reduce(builder, "<", args[0])
+sub = elementwise(lambda builder, a, b: builder.fsub(a, b, flags=CONTRACT))
+div = elementwise(lambda builder, a, b: builder.fdiv(a, b, flags=CONTRACT))
+larger, smaller = (elementwise(partial(_extreme, op)) for op in (">", "<"))
+lt, le, gt, ge, eq, ne = (elementwise(partial(_compare, op)) for op in ("<", "<=", ">", ">=", "==", "!="))
+relus = elementwise(_relu)
+magnitudes = elementwise(lambda builder, x: _call(builder, "fabs", x))
+roots = elementwise(lambda builder, x: _call(builder, "sqrt", x))  # NaN for negative values
+exponentials = elementwise(_exponential)
+sigmoids = elementwise(_sigmoid)
+selected = elementwise(_selected)
+hmax, hmin = (reduction(partial(_extreme_lane, op)) for op in (">", "<"))

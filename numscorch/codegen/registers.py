@@ -7,6 +7,7 @@ slow unless its number of lanes is a power of two. LLVM splits arrays into their
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import wraps
 from typing import Any
 
 from llvmlite import ir
@@ -87,24 +88,23 @@ def broadcast(builder: Any, values: Sequence[Any], vector: Any) -> list[tuple[An
     return list(zip(*(part * count if len(part) == 1 else part for part in parts), strict=True))
 
 
-def mapped(function: Each, *args: Any) -> Any:
-    """Return the signature and code of an intrinsic that applies a function to each register of the widest tile."""
-    tile = max((arg for arg in args if isinstance(arg, RegisterTile)), key=lambda arg: arg.count)
+def elementwise(function: Each) -> Any:
+    """Return an intrinsic that applies a function to each register of the widest of its tiles; the others are broadcast."""
 
     def codegen(context: Any, builder: Any, sig: Any, values: Any) -> Any:
-        return joined(builder, [function(builder, *each) for each in broadcast(builder, values, tile.vector)])
+        return joined(builder, [function(builder, *each) for each in broadcast(builder, values, sig.return_type.vector)])
 
-    return tile(*args), codegen
+    @wraps(function)  # Numba reads the number of arguments from the signature
+    def typed(typingctx: Any, *args: Any) -> Any:
+        tile = max((arg for arg in args if isinstance(arg, RegisterTile)), key=lambda arg: arg.count)
+        return tile(*args), codegen
+
+    return intrinsic(typed)
 
 
-def unary(function: Each) -> Any:
-    """Return an intrinsic that applies a function to each register of a tile."""
-    return intrinsic(lambda typingctx, a: mapped(function, a))
-
-
-def binary(function: Each) -> Any:
-    """Return an intrinsic that applies a function to each pair of registers of two tiles."""
-    return intrinsic(lambda typingctx, a, b: mapped(function, a, b))
+def reduction(function: Each) -> Any:
+    """Return an intrinsic that reduces a tile to one value."""
+    return intrinsic(lambda typingctx, tile: (tile.dtype(tile), lambda context, builder, sig, args: function(builder, args[0])))
 
 
 def suffix(vector: Any) -> str:

@@ -150,10 +150,6 @@ class Format:
         """Whether the levels are in the order of the dimensions."""
         return self.mode_order == tuple(range(self.order))
 
-    def level_of(self, dimension: int) -> Level:
-        """The level that stores a dimension."""
-        return self.levels[self.mode_order.index(dimension)]
-
     def sizes(self, shape: Sequence[int]) -> tuple[int, ...]:
         """The extent of each level, for a tensor of this shape.
 

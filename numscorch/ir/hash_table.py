@@ -8,6 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from .level import Arrays, Children, Entries, Level, Mode, Parents, ranges, starts_of_runs
+from .levels import CoordinateRows
 from .loop import BinOp, Const, Expr, call
 
 FREE = -1  # marks an empty slot
@@ -16,7 +17,7 @@ MULTIPLIER = 0x9E3779B1  # about 2**32 divided by the golden ratio (Knuth, volum
 
 
 @dataclass(frozen=True, slots=True)
-class Hash(Level):
+class Hash(CoordinateRows):
     """A hash table of coordinates for each parent p, from ``pos[p]`` to ``pos[p + 1]`` in ``crd``. Empty slots hold -1.
 
     The length of a table is a power of two, or 0. Collisions are resolved by linear probing.
@@ -24,15 +25,11 @@ class Hash(Level):
 
     gaps: ClassVar[bool] = True
     padded: ClassVar[bool] = False
-    arrays: ClassVar[tuple[str, ...]] = ("pos", "crd")
     spaced: ClassVar[bool] = True
 
     @property
     def is_ordered(self) -> bool:
         return False
-
-    def bounds(self, mode: Mode) -> tuple[Expr, Expr]:
-        return mode.pos[mode.parent.begin], mode.pos[mode.parent.begin + 1]
 
     def coordinate(self, mode: Mode, position: Expr) -> Expr:
         return mode.crd[position]
@@ -56,9 +53,6 @@ class Hash(Level):
         parents = entries.parents[entries.first]
         places = entered(crd, entries.coordinates[entries.first], pos[parents], np.diff(pos)[parents])
         return self, (pos, crd), places[np.cumsum(entries.first) - 1], len(crd)
-
-    def count(self, arrays: Arrays, parents: int, size: int) -> int:
-        return len(arrays[-1])
 
     def unpack(self, arrays: Arrays, stored: Parents) -> Children:
         pos, crd = arrays

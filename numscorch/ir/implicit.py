@@ -102,9 +102,6 @@ class Band(PartialLevel, Strided):
         base = stored.parents * self.width - stored.outer[-1] + self.lower
         return Children(counts, coordinates, np.repeat(base, counts) + coordinates)
 
-    def fan(self, size: float) -> float:
-        return min(float(self.width), size)
-
 
 @dataclass(frozen=True, slots=True)
 class Causal(PartialLevel, Strided):

@@ -326,8 +326,8 @@ class Level:
         raise NotImplementedError
 
     def count(self, arrays: Arrays, parents: int, size: int) -> int:
-        """The number of positions below a number of parents."""
-        raise NotImplementedError
+        """The number of positions below a number of parents; by default, the length of the last array."""
+        return len(arrays[-1])
 
     def length(self, parents: int, count: int) -> int:
         """For a level without ``pos``: the length of its last array, for a number of parents and positions."""

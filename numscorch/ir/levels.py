@@ -33,6 +33,9 @@ class Strided(Level):
     def locate(self, mode: Mode, coordinate: Expr) -> Expr:
         return mode.parent.begin * mode.size + coordinate
 
+    def fan(self, size: float) -> float:
+        return min(float(self.stride(int(size)) or size), size)
+
     def offsets(self, entries: Entries) -> np.ndarray:
         """The offset of each entry from its parent's first position."""
         return entries.coordinates
@@ -91,17 +94,23 @@ class CoordinateArray(Level):
         return f"uint{self.bits}" if self.bits and name == "crd" else None
 
 
+class CoordinateRows(Level):
+    """Coordinates in ``crd``; those of parent p are at the positions from ``pos[p]`` to ``pos[p + 1]``."""
+
+    __slots__ = ()
+    arrays: ClassVar[tuple[str, ...]] = ("pos", "crd")
+
+    def bounds(self, mode: Mode) -> tuple[Expr, Expr]:
+        return mode.pos[mode.parent.begin], mode.pos[mode.parent.begin + 1]
+
+
 @dataclass(frozen=True, slots=True)
 class Dense(Strided):
     """Every coordinate is stored; position = parent position * size + coordinate."""
 
-    fixed: int | None = None  # the extent, if known at compile time, as in a block
+    extent: int | None = None  # if known at compile time, as in a block
     letter: ClassVar[str] = "d"
     full: ClassVar[bool] = True
-
-    @property
-    def extent(self) -> int | None:
-        return self.fixed
 
     def coordinate(self, mode: Mode, position: Expr) -> Expr:
         return position % mode.size
@@ -130,14 +139,10 @@ class AppendedCoordinates(CoordinateArray):
 
 
 @dataclass(frozen=True, slots=True)
-class Compressed(AppendedCoordinates):
-    """Coordinates in ``crd``; those of parent p are at the positions from ``pos[p]`` to ``pos[p + 1]``."""
+class Compressed(CoordinateRows, AppendedCoordinates):
+    """Coordinates that a kernel appends, row by row."""
 
     letter: ClassVar[str] = "s"
-    arrays: ClassVar[tuple[str, ...]] = ("pos", "crd")
-
-    def bounds(self, mode: Mode) -> tuple[Expr, Expr]:
-        return mode.pos[mode.parent.begin], mode.pos[mode.parent.begin + 1]
 
     def pack(self, entries: Entries) -> tuple[Level, Arrays, np.ndarray, int]:
         check_width(self.bits, entries.size)
@@ -149,9 +154,6 @@ class Compressed(AppendedCoordinates):
                 f"a pos array for {entries.count} parents does not fit in memory: use compressed levels above, as in DCSR"
             ) from error
         return self, (pos, crd), np.cumsum(entries.first) - 1, len(crd)
-
-    def count(self, arrays: Arrays, parents: int, size: int) -> int:
-        return len(arrays[-1])
 
     def unpack(self, arrays: Arrays, stored: Parents) -> Children:
         pos, crd = arrays

@@ -189,6 +189,3 @@ class Combination(Sharing):
     def unpack(self, arrays: Arrays, stored: Parents) -> Children:
         kinds = self._kinds(stored.parents, stored.sizes[stored.at - 1])
         return Children(self.n, table(self.n, self.m)[kinds].reshape(-1), self.positions(stored))
-
-    def fan(self, size: float) -> float:
-        return float(self.n)

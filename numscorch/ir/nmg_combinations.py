@@ -149,24 +149,14 @@ def _augmenting_path(column: int, chosen: np.ndarray, room: np.ndarray, fits: np
     Returns:
         The new (coordinate, kind) pairs, from the kind with capacity left back to the start; empty if there is no path.
     """
-    predecessors: dict[int, tuple[int, int]] = {int(kind): (column, -1) for kind in np.flatnonzero(fits[column])}
-    queue = list(predecessors)
+    paths = {int(kind): [(column, int(kind))] for kind in np.flatnonzero(fits[column])}
+    queue = list(paths)
     for kind in queue:
         if room[kind] > 0:
-            return _trace(kind, predecessors)
+            return paths[kind]
         for coordinate in np.flatnonzero(chosen == kind):
             for next_kind in np.flatnonzero(fits[coordinate]):
-                if int(next_kind) not in predecessors:
-                    predecessors[int(next_kind)] = (int(coordinate), kind)
+                if int(next_kind) not in paths:
+                    paths[int(next_kind)] = [(int(coordinate), int(next_kind)), *paths[kind]]
                     queue.append(int(next_kind))
     return []
-
-
-def _trace(kind: int, predecessors: dict[int, tuple[int, int]]) -> list[tuple[int, int]]:
-    """The (coordinate, kind) pairs of a path, from its last kind back to the start."""
-    path = []
-    while kind >= 0:
-        coordinate, previous = predecessors[kind]
-        path.append((coordinate, kind))
-        kind = previous
-    return path

@@ -81,9 +81,6 @@ class Fixed(CoordinateArray, Strided):
         positions = self.positions(stored)
         return Children(self.width or 0, arrays[0][positions], positions)
 
-    def fan(self, size: float) -> float:
-        return float(self.width or size)
-
 
 def _frames_inside() -> int:
     """The number of stack frames inside numscorch above the caller, so that a warning points at the user's code."""

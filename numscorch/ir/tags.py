@@ -8,14 +8,19 @@ from typing import ClassVar, Literal
 
 @dataclass(frozen=True, slots=True)
 class BaseTag:
-    """The text of a tag: its spelling, followed by its numbers and words and by the names of its flags that are set."""
+    """The text of a tag: its spelling, followed by its numbers and words and by the names of its flags that are set.
 
-    spelling: ClassVar[str]
+    >>> print(Jam(4), Jam(4, rest=True), Parallel())
+    jam_forall<4> jam_forall<4, rest> parallel_forall
+    """
+
+    spelling: ClassVar[str] = ""  # by default, the name of the class followed by _forall
 
     def __str__(self) -> str:
+        spelling = self.spelling or f"{type(self).__name__.lower()}_forall"
         values = [(field.name, getattr(self, field.name)) for field in fields(self)]
         arguments = [name if value is True else str(value) for name, value in values if value is not False]
-        return f"{self.spelling}<{', '.join(arguments)}>" if arguments else self.spelling
+        return f"{spelling}<{', '.join(arguments)}>" if arguments else spelling
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +33,6 @@ class Serial(BaseTag):
 @dataclass(frozen=True, slots=True)
 class Parallel(BaseTag):
     """Run blocks of coordinates in parallel."""
-
-    spelling: ClassVar[str] = "parallel_forall"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +64,6 @@ class Unroll(BaseTag):
     """Accumulate ``times`` coordinates at once, each in a separate register."""
 
     times: int
-    spelling: ClassVar[str] = "unroll_forall"
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +96,6 @@ class Gallop(BaseTag):
     """Iterate the leader's coordinates and search the other operands for each of them, from the end of the previous search."""
 
     leader: str
-    spelling: ClassVar[str] = "gallop_forall"
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +107,6 @@ class Blend(BaseTag):
     """
 
     ahead: bool = False
-    spelling: ClassVar[str] = "blend_forall"
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +114,6 @@ class Tile(BaseTag):
     """Run the body once per tile of ``size`` coordinates. The inner loop over the same variable is restricted to the tile."""
 
     size: int
-    spelling: ClassVar[str] = "tile_forall"
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +130,6 @@ class Jam(BaseTag):
 
     times: int
     rest: bool = False
-    spelling: ClassVar[str] = "jam_forall"
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +140,6 @@ class Transpose(BaseTag):
     """
 
     lanes: int
-    spelling: ClassVar[str] = "transpose_forall"
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +153,6 @@ class Specialize(BaseTag):
     """
 
     over: Literal["kinds", "tiles", "coordinates"]
-    spelling: ClassVar[str] = "specialize_forall"
 
 
 Tag = Serial | Parallel | Vector | Unroll | Positions | FlatSum | Gallop | Blend | Tile | Blocks | Jam | Transpose | Specialize

@@ -211,13 +211,9 @@ class Facts:
         """Whether a variable has a tiling."""
         return self.lanes > 0 and not any(size % lanes for size, lanes in self._tiles_of(var))
 
-    def tiling(self, var: IndexVar) -> Tiling:
+    def tiling(self, var: IndexVar, is_summed: bool = False) -> Tiling:
         """Tiling of a variable's extent."""
-        return _tiling_inside(self.exact[var], self.lanes, self._tiles_of(var))
-
-    def sum_tiling(self, var: IndexVar) -> Tiling:
-        """Tiling of the extent of a summed variable."""
-        return _sum_tiling_inside(self.exact[var], self.lanes, self._tiles_of(var))
+        return _tiling_inside(self.exact[var], self.lanes, self._tiles_of(var), is_summed)
 
     def _tiles_of(self, var: IndexVar) -> tuple[tuple[int, int], ...]:
         return tuple((size, lanes) for tiled, size, lanes in self.tiles if tiled == var)
@@ -230,18 +226,11 @@ def is_divisible(extent: int, times: int) -> bool:
 
 
 @decides
-def _tiling_inside(extent: int, lanes: int, tiles: tuple[tuple[int, int], ...]) -> Tiling:
-    return _inside(tiling(extent, lanes, tuning.ACCUMULATORS), extent, tiles, tuning.ACCUMULATORS)
-
-
-@decides
-def _sum_tiling_inside(extent: int, lanes: int, tiles: tuple[tuple[int, int], ...]) -> Tiling:
-    return _inside(sum_tiling(extent, lanes), extent, tiles, tuning.LONGEST_SUM_TILE)
-
-
-def _inside(outer: Tiling, extent: int, tiles: tuple[tuple[int, int], ...], most: int) -> Tiling:
-    for size, lanes in tiles:
-        inner = tiling_within(extent, size, lanes, most)
+def _tiling_inside(extent: int, lanes: int, tiles: tuple[tuple[int, int], ...], is_summed: bool) -> Tiling:
+    most = tuning.LONGEST_SUM_TILE if is_summed else tuning.ACCUMULATORS
+    outer = sum_tiling(extent, lanes) if is_summed else tiling(extent, lanes, most)
+    for size, lanes_within in tiles:
+        inner = tiling_within(extent, size, lanes_within, most)
         outer = replace(inner, fits=outer.fits or inner.registers < outer.tail)
     return outer
 

@@ -65,11 +65,7 @@ def _fits(fmt: Format, sparse_dims: list[bool]) -> bool:
 
 def _may_lack_coordinates(expr: Expr, sparse: list[Access], var: IndexVar) -> bool:
     """Whether the expression is 0 at coordinates of a variable that its sparse operands do not store."""
-    return is_zero(simplified(expr, {a.tensor.name for a in sparse if _is_sparse(a, var)}))
-
-
-def _is_sparse(access: Access, var: IndexVar) -> bool:
-    return any(v == var and not access.tensor.format.level_of(d).full for d, v in enumerate(access.indices))
+    return is_zero(simplified(expr, {a.tensor.name for a in sparse if a.sparse_levels(var)}))
 
 
 def with_format(stmt: Assignment, fmt: Format) -> Assignment:

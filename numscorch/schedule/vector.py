@@ -232,7 +232,7 @@ def _tag_summed_loop(producer: Stmt, facts: Facts, target: Target) -> tuple[Stmt
         return producer, "nothing to vectorise"
     last = loops[-1]
     if _is_dense_loop(last.var, body, facts) and _varies(last.var, body):
-        tag = _tag(facts.sum_tiling(last.var))
+        tag = _tag(facts.tiling(last.var, is_summed=True))
         return wrap(loops[:-1], replace(last, tag=tag)), f"{last.var} is contiguous and summed: {tag}"
     if body.op == "+=" and (gathered := take_positions(last, body, facts, target)) is not None:
         return wrap(loops[:-1], gathered[0]), gathered[1]
