@@ -17,7 +17,7 @@ from ..schedule.facts import Target
 from .environment import Env
 from .hoisting import hoist_loads
 from .long_sums import Lengths, block_sums
-from .lowering import in_block, lower
+from .lowering import lower
 from .peephole import shorten, simplify
 from .result_assembly import Appending, Assembly, Placement, Spacing, Stage, is_spaced
 from .scattering import scattered
@@ -226,16 +226,14 @@ def _loop_ir(stmt: ix.Stmt, operands: list[ix.Access], stage: Stage) -> Block:
     """Return the statement's loop IR, within the code that an assembled result needs."""
     result, spaces = ix.result_of(stmt), [space.tensor for space in workspaces_of(stmt)]
     inserted = frozenset(space.name for space in spaces if has_level(space, Workspace, Marked))
-    kind = _kind_of(stmt, stage)
-    assembly = kind(result, stage) if result.tensor.is_assembled else None
-    env = Env(tuple(a for a in operands if not a.tensor.is_dense), inserted=inserted, assembly=assembly)
+    env = Env(tuple(a for a in operands if not a.tensor.is_dense), _kind_of(stmt, stage)(result, stage), inserted=inserted)
     body = lower(stmt, env)
-    if has_threads(body):
-        return body
-    return (*stamps(env), *in_block(body, env, Const(0)))
+    return body if has_threads(body) else (*stamps(env), *env.assembly.in_block(body, Const(0)))
 
 
 def _kind_of(stmt: ix.Stmt, stage: Stage) -> type[Assembly]:
+    if not ix.result_of(stmt).tensor.is_assembled:
+        return Assembly
     if is_spaced(ix.result_of(stmt).tensor.format):
         return Spacing
     return Placement if is_placed(stmt) else Appending if _appends(stmt, stage) else Assembly

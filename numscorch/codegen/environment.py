@@ -36,6 +36,7 @@ class Env:
 
     ==========  ========================================================================================
     operands    sparse operands
+    assembly    assembly of the result
     coords      coordinate of each variable in scope
     segments    known positions in the levels of each operand, outermost first
     registers   register of each scalar workspace
@@ -46,7 +47,6 @@ class Env:
     tiles       bounds of the current tile, for variables with an outer loop over tiles
     counted     workspaces whose terms are counted
     inserted    workspaces that coordinates are inserted into
-    assembly    assembly of the result, if its index arrays are written
     conditions  when each operand is present, for operands that may be absent here
     assured     sets of operands; all operands of at least one set are present
     masked      whether conditions are masks with all bits set, rather than truth values
@@ -58,6 +58,7 @@ class Env:
     """
 
     operands: tuple[Access, ...]
+    assembly: Assembly
     coords: Mapping[IndexVar, Expr] = field(default_factory=dict)
     segments: Mapping[str, tuple[Segment, ...]] = field(default_factory=dict)
     registers: Mapping[str, Var] = field(default_factory=dict)
@@ -67,7 +68,6 @@ class Env:
     tiles: Mapping[IndexVar, tuple[Expr, Expr]] = field(default_factory=dict)
     counted: frozenset[str] = frozenset()
     inserted: frozenset[str] = frozenset()
-    assembly: Assembly | None = None
     conditions: Mapping[str, Expr] = field(default_factory=dict)
     assured: tuple[frozenset[str], ...] = ()
     masked: bool = False
@@ -134,7 +134,7 @@ class Env:
         tensor = access.tensor
         if tensor.shares is not None:
             return self.beside(tensor, self.segments[tensor.shares][-1].begin)
-        if self.assembly is not None and tensor == self.assembly.access.tensor:
+        if tensor.is_assembled and tensor == self.assembly.access.tensor:
             return self.assembly.place(len(tensor.format.levels) - 1, self.coords)
         if tensor.name in self.inserted:
             return self.coords[access.indices[0]]

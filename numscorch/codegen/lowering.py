@@ -91,8 +91,7 @@ def lower_serial(stmt: ix.Forall, env: Env, bounds: tuple[Expr, Expr] | None = N
         guard, present = guarded(ix.value_of(simpler), inner)
         is_masked = inner.masked and ix.result_of(simpler).tensor.name in inner.registers
         guard, inner = (None, inner) if is_masked else (guard, present)
-        body = lower(simpler, inner)
-        body = body if inner.assembly is None else inner.assembly.around(stmt.var, inner.coords, body)
+        body = inner.assembly.around(stmt.var, inner.coords, lower(simpler, inner))
         return body if guard is None else (If(guard, body),)
 
     value = ix.value_of(stmt.body)
@@ -108,13 +107,8 @@ def lower_serial(stmt: ix.Forall, env: Env, bounds: tuple[Expr, Expr] | None = N
 def lower_parallel(stmt: ix.Forall, env: Env) -> Block:
     """Lower a parallel loop: each worker runs consecutive blocks. The bounds of blocks don't depend on the number of workers."""
     block, cuts = Var("block"), Var("cuts")
-    inner = in_block(lower_serial(replace(stmt, tag=ix.Serial()), env, (cuts[block], cuts[block + 1])), env, block)
+    inner = env.assembly.in_block(lower_serial(replace(stmt, tag=ix.Serial()), env, (cuts[block], cuts[block + 1])), block)
     return (For(Var("worker"), Const(0), Var("workers"), (*stamps(env), loop_over_blocks(inner)), parallel=True),)
-
-
-def in_block(body: Block, env: Env, block: Expr) -> Block:
-    """Wrap a block's body in the code that an assembled result needs for each block."""
-    return body if env.assembly is None else env.assembly.in_block(body, block)
 
 
 def lower_where(stmt: ix.Where, env: Env) -> Block:
@@ -125,7 +119,7 @@ def lower_where(stmt: ix.Where, env: Env) -> Block:
     if has_level(target, Held):
         return _lower_held(stmt, target, env)
     if has_level(target, Workspace):
-        return lower_workspace(stmt, env.assembly, env, lower)
+        return lower_workspace(stmt, env, lower)
     match stmt.producer:
         case ix.Forall(tag=ix.FlatSum() as tag):
             return _lower_entries(stmt, tag, target, env)
@@ -291,10 +285,10 @@ def lower_assignment(stmt: ix.Assignment, env: Env) -> Block:
     if has_level(stmt.lhs.tensor, Marked):
         return lay(stmt, env)
     if has_level(stmt.lhs.tensor, Workspace):
-        return insert(stmt, env.assembly, env)
-    if env.assembly is not None and env.assembly.appends_values and stmt.lhs.tensor == env.assembly.access.tensor:
-        return append(stmt, env.assembly, env)
-    if env.assembly is not None and env.assembly.counting:
+        return insert(stmt, env)
+    if env.assembly.appends_values and stmt.lhs.tensor == env.assembly.access.tensor:
+        return append(stmt, env)
+    if env.assembly.counting:
         return ()
     if env.lanes is not None and env.lanes.var in stmt.lhs.indices:
         return _store_tile(stmt, env, env.lanes)
@@ -309,7 +303,7 @@ def _add_to_register(stmt: ix.Assignment, env: Env) -> Block:
     name = stmt.lhs.tensor.name
     register = env.registers[name]
     seen = (Accumulate(Var(f"{name}_seen"), Const(1)),) if name in env.counted else ()
-    if env.assembly is not None and env.assembly.counting:
+    if env.assembly.counting:
         return seen
     if stmt.op == "=":
         product = lower_product(stmt.rhs, env, as_vector=name in env.varying)

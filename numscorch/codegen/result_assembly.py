@@ -35,7 +35,10 @@ def mode_of(access: Access, level: int, coords: Mapping[IndexVar, Expr], parent:
 
 @dataclass(frozen=True, slots=True)
 class Assembly:
-    """How one stage assembles a result: by bounding the insertions, counting the entries, or filling the arrays."""
+    """How one stage assembles a result: by bounding the insertions, counting the entries, or filling the arrays.
+
+    Nothing is assembled for a result without a new pattern: it has no runs, and its entries lie at known positions.
+    """
 
     access: Access
     stage: Stage
@@ -57,8 +60,8 @@ class Assembly:
 
     @property
     def runs(self) -> list[tuple[int, int]]:
-        """The result's runs, outermost first."""
-        return runs_of(self.format)
+        """The result's runs, outermost first; empty unless its pattern is new."""
+        return runs_of(self.format) if self.access.tensor.is_assembled else []
 
     @property
     def counters(self) -> list[Var]:
@@ -121,7 +124,7 @@ class Assembly:
 
     def around(self, var: IndexVar, coords: Mapping[IndexVar, Expr], body: Block) -> Block:
         """Wrap the body of a loop over a variable of the result in the code that its level needs."""
-        if var not in self.access.indices or not body or self.bounding:
+        if var not in self.access.indices or not body or self.bounding or not self.access.tensor.is_assembled:
             return body
         level = self.format.mode_order.index(self.access.indices.index(var))
         body = (*body, *self._mark(level, coords))

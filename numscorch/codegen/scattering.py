@@ -30,7 +30,7 @@ def lower_blocks(stmt: ix.Forall, count: int, env: Env, lower_serial: Callable[[
     """Lower a serial loop to about ``count`` blocks. Each block starts with zero sums and moves its sums to the next level at its end."""
     body = lower_serial(replace(stmt, tag=ix.Serial()), env)
     lhs = ix.result_of(stmt)
-    if env.assembly is not None and env.assembly.counting:
+    if env.assembly.counting:
         return body
     name = f"{lhs.tensor.name}_{stmt.var}"
     parts, number, values = Var(f"{name}_parts"), Var(f"{name}_number"), Var(f"{lhs.tensor.name}_vals")

@@ -22,7 +22,7 @@ from ..ir.result_bounds import around_result
 from ..ir.workspace_levels import Cleared, Flagged, Hashed, Held, Listed, ListWorkspace, PackedWorkspace, Sorted, Workspace
 from .environment import Env, Lanes, Lower, clear, size_of
 from .expressions import joined, lower_product
-from .result_assembly import MOST_ENTRIES, Assembly
+from .result_assembly import MOST_ENTRIES
 
 
 def workspaces_of(stmt: ix.Stmt) -> list[ix.Access]:
@@ -59,30 +59,30 @@ def _part(name: str, part: str) -> Var:
     return Var(f"{name}_{part}")
 
 
-def lower_workspace(stmt: ix.Where, assembly: Assembly | None, env: Env, lower: Lower) -> Block:
+def lower_workspace(stmt: ix.Where, env: Env, lower: Lower) -> Block:
     """Insert coordinates and sum their values, then append them to the result, sorted if the result's level is ordered.
 
-    Without ``assembly`` the result is dense, and the values are written in place.
+    The values of a dense result are written in place.
     """
-    space = ix.result_of(stmt.producer)
+    space, assembly = ix.result_of(stmt.producer), env.assembly
     name = space.tensor.name
     inner = replace(env, inserted=env.inserted | {name})
     join = _join_absent(stmt.producer, space) if counts(space) else ()
     clear = _clear_row(stmt.producer, space) if has_level(space.tensor, Cleared) else ()
     if has_level(space.tensor, Flagged, Cleared):
         return (*clear, *lower(stmt.producer, inner), *join, *lower(stmt.consumer, replace(inner, operands=(*env.operands, space))))
-    if assembly is not None and assembly.stage == "room":
+    if assembly.stage == "room":
         return lower(stmt.producer, inner)
-    if assembly is not None and assembly.bounding:
+    if assembly.bounding:
         return (*_insertions(stmt.producer, name, inner, lower), Assign(MOST_ENTRIES, call("max", MOST_ENTRIES, _part(name, "bound"))))
     count = _part(name, "count")
     fill = (*_empty(stmt.producer, space, inner, lower), Assign(count, Const(0)), *lower(stmt.producer, inner))
     if has_level(space.tensor, Sorted):
         fill = (*fill, Assign(count, call("combined", _part(name, "list"), _part(name, "vals"), count)))
-    if assembly is not None and assembly.counting:
+    if assembly.counting:
         return (*fill, Accumulate(assembly.counters[-1], count))
-    is_sorted_here = assembly is not None and assembly.format.levels[-1].is_ordered and not has_level(space.tensor, Sorted)
-    sort = (_sort_list(space),) if is_sorted_here else ()
+    is_in_order = has_level(space.tensor, Sorted) or not assembly.access.tensor.is_assembled or not assembly.format.levels[-1].is_ordered
+    sort = () if is_in_order else (_sort_list(space),)
     by_coordinate = inner.inserted - {name} if has_level(space.tensor, PackedWorkspace) else inner.inserted
     read = replace(inner, inserted=by_coordinate, operands=(*env.operands, space))
     return (*fill, *join, *sort, *lower(stmt.consumer, read))
@@ -90,8 +90,7 @@ def lower_workspace(stmt: ix.Where, assembly: Assembly | None, env: Env, lower: 
 
 def _insertions(producer: ix.Stmt, name: str, env: Env, lower: Lower) -> Block:
     """Count the producer's insertions. For a product, the lengths of rows give this number."""
-    assembly = None if env.assembly is None else replace(env.assembly, stage="bound")
-    return (Assign(_part(name, "bound"), Const(0)), *lower(producer, replace(env, assembly=assembly)))
+    return (Assign(_part(name, "bound"), Const(0)), *lower(producer, replace(env, assembly=replace(env.assembly, stage="bound"))))
 
 
 def _empty(producer: ix.Stmt, space: ix.Access, env: Env, lower: Lower) -> Block:
@@ -100,11 +99,10 @@ def _empty(producer: ix.Stmt, space: ix.Access, env: Env, lower: Lower) -> Block
     Stamps count down while filling, so that the stamps of the counting stage need not be cleared.
     """
     name, stamp = space.tensor.name, _part(space.tensor.name, "stamp")
-    counting = env.assembly is not None and env.assembly.counting
     if has_level(space.tensor, Sorted):
         return ()
     if not has_level(space.tensor, Hashed):
-        return (Accumulate(stamp, Const(1)) if counting else Assign(stamp, stamp - 1),)
+        return (Accumulate(stamp, Const(1)) if env.assembly.counting else Assign(stamp, stamp - 1),)
     most = call("min", _part(name, "bound"), size_of(space.indices[0]))
     return (*_insertions(producer, name, env, lower), Assign(_part(name, "bits"), call("emptied", _part(name, "table"), most)))
 
@@ -149,19 +147,18 @@ def _sort_list(space: ix.Access) -> If:
     return If(Const(1) < count, (do,))
 
 
-def insert(stmt: ix.Assignment, assembly: Assembly | None, env: Env) -> Block:
+def insert(stmt: ix.Assignment, env: Env) -> Block:
     """Add to a workspace's value. The first term at a coordinate appends the coordinate to the list."""
-    name = stmt.lhs.tensor.name
-    if assembly is not None and assembly.bounding:  # one counter for all rows in the room stage, so that row loops can fuse
-        return (Accumulate(MOST_ENTRIES if assembly.stage == "room" else _part(name, "bound"), Const(1)),)
+    name, counting = stmt.lhs.tensor.name, env.assembly.counting
+    if env.assembly.bounding:  # one counter for all rows in the room stage, so that row loops can fuse
+        return (Accumulate(MOST_ENTRIES if env.assembly.stage == "room" else _part(name, "bound"), Const(1)),)
     coord, count = env.coords[stmt.lhs.indices[0]], _part(name, "count")
     if has_level(stmt.lhs.tensor, Flagged, Cleared):
         setup, add = _add(stmt, coord, env)
         flag = (Store(_part(name, "flag"), coord, Const(1)),) if has_level(stmt.lhs.tensor, Flagged) else ()
         return (*setup, *flag, *add)
     if has_level(stmt.lhs.tensor, Sorted):
-        return _append_unsorted(stmt, assembly, coord, env)
-    counting = assembly is not None and assembly.counting
+        return _append_unsorted(stmt, coord, env)
     if has_level(stmt.lhs.tensor, Hashed):
         inserted = call("insert", _part(name, "table"), _part(name, "list"), _part(name, "bits"), count, coord)
         place: Expr = Var(f"p{name}")
@@ -179,11 +176,11 @@ def insert(stmt: ix.Assignment, assembly: Assembly | None, env: Env) -> Block:
     return (*setup, *position, If(is_new, (*first, *clear, Accumulate(count, Const(1)))), *add)
 
 
-def _append_unsorted(stmt: ix.Assignment, assembly: Assembly | None, coord: Expr, env: Env) -> Block:
+def _append_unsorted(stmt: ix.Assignment, coord: Expr, env: Env) -> Block:
     """Append a coordinate and its term to the list. The counting stage needs no values."""
     name, count = stmt.lhs.tensor.name, _part(stmt.lhs.tensor.name, "count")
     listed: Block = (Store(_part(name, "list"), count, coord),)
-    if assembly is None or not assembly.counting:
+    if not env.assembly.counting:
         product = lower_product(stmt.rhs, env, as_vector=False)
         listed = (*product.setup, *listed, Store(_part(name, "vals"), count, product.scalar))
     return (*listed, Accumulate(count, Const(1)))
@@ -210,21 +207,22 @@ def lay(stmt: ix.Assignment, env: Env) -> Block:
     return (*product.setup, Store(_part(name, "vals"), coord, product.scalar), Store(_part(name, "mark"), coord, _part(name, "stamp")))
 
 
-def append(stmt: ix.Assignment, assembly: Assembly, env: Env) -> Block:
+def append(stmt: ix.Assignment, env: Env) -> Block:
     """Append the next value of an assembled result, with its coordinates."""
-    if assembly.counting:
-        return assembly.append(env.coords)
+    if env.assembly.counting:
+        return env.assembly.append(env.coords)
     if stmt.lhs.tensor.prunes:
-        return append_pruned(stmt, assembly, env)
+        return append_pruned(stmt, env)
     product, name = lower_product(stmt.rhs, env, as_vector=False), stmt.lhs.tensor.name
     values, place = Var(f"{name}_vals"), env.position(stmt.lhs)
-    return (*product.setup, *assembly.locate_entry(env.coords), Store(values, place, product.scalar), *assembly.append(env.coords))
+    write = (*env.assembly.locate_entry(env.coords), Store(values, place, product.scalar), *env.assembly.append(env.coords))
+    return (*product.setup, *write)
 
 
 def appends(consumer: ix.Stmt, env: Env) -> bool:
     """Whether the consumer appends an entry only if there is a term. A pruned result decides by value instead."""
     result = ix.result_of(consumer).tensor
-    if env.assembly is None or result.prunes:
+    if not env.assembly.access.tensor.is_assembled or result.prunes:
         return False
     return result.name in env.inserted or (result == env.assembly.access.tensor and env.assembly.appends_values)
 
@@ -271,15 +269,15 @@ def pruning_test(value: ix.Expr) -> PruningTest:
     return PruningTest(value, None)
 
 
-def append_pruned(stmt: ix.Assignment, assembly: Assembly, env: Env) -> Block:
+def append_pruned(stmt: ix.Assignment, env: Env) -> Block:
     """Append one value, or the lanes of a tile, if they are kept."""
     if env.lanes is not None and env.lanes.var in stmt.lhs.indices:
-        return _append_tile(stmt, assembly, env, env.lanes)
+        return _append_tile(stmt, env, env.lanes)
     name, test = stmt.lhs.tensor.name, pruning_test(stmt.rhs)
     product, value = lower_product(test.value, env, as_vector=False), Var(f"{name}_value")
     before, is_kept = _is_kept(stmt, test, env)
     write = (Assign(value, product.scalar), Store(Var(f"{name}_vals"), env.position(stmt.lhs), value))
-    return (*product.setup, *write, *before, *assembly.append_if(is_kept, env.coords))  # a branch would be mispredicted
+    return (*product.setup, *write, *before, *env.assembly.append_if(is_kept, env.coords))  # a branch would be mispredicted
 
 
 def _is_kept(stmt: ix.Assignment, test: PruningTest, env: Env) -> tuple[Block, Expr]:
@@ -297,9 +295,9 @@ def _is_kept(stmt: ix.Assignment, test: PruningTest, env: Env) -> tuple[Block, E
     return condition.setup, BinOp("==" if test.is_dropped else "!=", condition.scalar, Const(0.0, stmt.lhs.tensor.dtype))
 
 
-def _append_tile(stmt: ix.Assignment, assembly: Assembly, env: Env, lanes: Lanes) -> Block:
+def _append_tile(stmt: ix.Assignment, env: Env, lanes: Lanes) -> Block:
     name, test = stmt.lhs.tensor.name, pruning_test(stmt.rhs)
-    (counter,) = assembly.counters
+    (counter,) = env.assembly.counters
     product = lower_product(test.value, env, as_vector=True)
     condition = None if test.condition is None else lower_product(test.condition, env, as_vector=True)
     out: list[Assign] = [assign for assign in (*product.setup, *(condition.setup if condition else ())) if isinstance(assign, Assign)]

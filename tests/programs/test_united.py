@@ -15,12 +15,13 @@ from fresh import forget_plans
 import numscorch as ns
 from numscorch.codegen.environment import Env
 from numscorch.codegen.lowering import lower
+from numscorch.codegen.result_assembly import Assembly
 from numscorch.codegen.source import generate
 from numscorch.errors import ScheduleError
 from numscorch.frontend.problem import Operand, make_problem
 from numscorch.frontend.statements import parse_statement
 from numscorch.ir.format import COO, CSC, CSR, DCSR, Format
-from numscorch.ir.index import TensorVar, operands_of
+from numscorch.ir.index import TensorVar, operands_of, result_of
 from numscorch.ir.notation import parse_stmt
 from numscorch.ir.workspace_levels import Listed
 from numscorch.schedule import schedule, tuning
@@ -207,4 +208,4 @@ def test_a_level_without_coordinates_cannot_be_entered() -> None:
     tensors = {"A": TensorVar("A", Format("s")), "w": TensorVar("w", Format((Listed(),)))}
     stmt = parse_stmt("parallel_forall(i, y[i] = A[i] * w[i])", tensors)
     with pytest.raises(ScheduleError, match="a listed level can't be entered there"):
-        lower(stmt, Env(tuple(a for a in operands_of(stmt) if not a.tensor.is_dense)))
+        lower(stmt, Env(tuple(a for a in operands_of(stmt) if not a.tensor.is_dense), Assembly(result_of(stmt), "fill")))

@@ -13,10 +13,11 @@ import numscorch as ns
 from numscorch.codegen import checked_intrinsics as twins
 from numscorch.codegen.environment import Env
 from numscorch.codegen.lowering import lower
+from numscorch.codegen.result_assembly import Assembly
 from numscorch.codegen.routines import seek
 from numscorch.errors import ScheduleError
 from numscorch.ir.format import COO, CSR, DCSR, Format
-from numscorch.ir.index import Gallop, TensorVar, loops_of, operands_of
+from numscorch.ir.index import Gallop, TensorVar, loops_of, operands_of, result_of
 from numscorch.ir.notation import parse_stmt
 from numscorch.schedule import tuning
 from numscorch.schedule.facts import Facts, Target
@@ -101,11 +102,12 @@ def test_every_function_that_is_0_where_an_operand_is_absent_is_searched() -> No
 def test_a_union_cannot_be_searched(rhs: str) -> None:
     stmt = parse_stmt(f"forall(i, gallop_forall<A>(j, C[i,j] = {rhs}))", {name: TensorVar(name, CSR) for name in "AB"})
     sparse = tuple(a for a in operands_of(stmt) if not a.tensor.is_dense)
+    env = Env(sparse, Assembly(result_of(stmt), "fill"))
     if len(sparse) == 1:
-        assert lower(stmt, Env(sparse))  # a lone operand is walked
+        assert lower(stmt, env)  # a lone operand is walked
         return
     with pytest.raises(ScheduleError, match=r"gallop_forall<A>\(j"):
-        lower(stmt, Env(sparse))
+        lower(stmt, env)
 
 
 # ---- the loop
