@@ -183,9 +183,7 @@ def run_as_python(scope: Mapping[str, Any]) -> Callable[..., None]:
     """
     uncompiled = {name: getattr(value, "py_func", value) for name, value in scope.items()}
     plain: dict[str, Any] = {**uncompiled, **TWINS}
-    for name in ("body", "finish", "kernel"):
-        if name in scope:
-            plain[name] = FunctionType(scope[name].__code__, plain)
+    plain |= {name: FunctionType(scope[name].__code__, plain) for name in ("body", "finish", "kernel") if name in scope}
 
     def run(*args: Any) -> None:
         with np.errstate(all="ignore"):  # as in machine code, x / 0 is infinite

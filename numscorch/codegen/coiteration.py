@@ -151,12 +151,10 @@ def _merge_step(var: IndexVar, walked: list[Iterator], env: Env, lattice: Lattic
     coords = {it.name: Var(f"{var}{it.name}") for it in walked}
     step: list[Stmt] = [Assign(coords[it.name], it.coordinate(it.position)) for it in walked]
     step.append(Assign(coord, call("min", *coords.values()) if len(walked) > 1 else coords[walked[0].name]))
-    for it in walked:
-        step += [] if it.level.is_unique else find_stop(it)
+    step += [stmt for it in walked if not it.level.is_unique for stmt in find_stop(it)]
     at = {it.name: BinOp("==", coords[it.name], coord) for it in walked}
     step += _cases(var, walked, env, lattice, point, case, {it.name: [at[it.name], *it.present(it.position)] for it in walked})
-    for it in walked:
-        step.append(If(at[it.name], _advance(it)) if len(walked) > 1 else _advance(it)[0])
+    step += [If(at[it.name], _advance(it)) for it in walked] if len(walked) > 1 else _advance(walked[0])
     return tuple(step)
 
 
@@ -231,13 +229,10 @@ def followed_loop(var: IndexVar, iterators: list[Iterator], env: Env, lattice: L
     """Visit every coordinate, and advance the sparse levels along with it."""
     coord = Var(var.name)
     tests: dict[str, list[Expr]] = {it.name: [it.position < it.end, BinOp("==", it.coordinate(it.position), coord)] for it in iterators}
-    step: list[Stmt] = []
-    for it in iterators:
-        step += [] if it.level.is_unique else [If(all_of(tests[it.name]), find_stop(it))]
+    step: list[Stmt] = [If(all_of(tests[it.name]), find_stop(it)) for it in iterators if not it.level.is_unique]
     here = {it.name: tests[it.name] + it.present(it.position) for it in iterators}
     step += _cases(var, iterators, env, lattice, lattice.iterated, case, here)
-    for it in iterators:
-        step.append(If(all_of(tests[it.name]), _advance(it)))
+    step += [If(all_of(tests[it.name]), _advance(it)) for it in iterators]
     start, stop = bounds or (Const(0), env.extent(var))
     return (*_start_positions(iterators, bounds), For(coord, start, stop, tuple(step)))
 

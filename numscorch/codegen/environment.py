@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import reduce
 
 from ..ir.index import Access, IndexVar, Stmt, TensorVar
 from ..ir.level import Level, Mode, Segment
-from ..ir.loop import Assign, Block, Choose, Const, Expr, Var, call
+from ..ir.loop import Assign, Block, Choose, Const, Expr, Var, add, as_expr, call
 from ..ir.workspace_levels import Listed, Marked
 from .result_assembly import Assembly, mode_of
 
@@ -153,11 +154,8 @@ class Env:
 
     def strided_position(self, access: Access, variables: tuple[IndexVar, ...]) -> Expr:
         """Return the part of a dense access's position that depends on these variables."""
-        place: Expr = Const(0)
-        for at, var in enumerate(access.indices):
-            if var in variables and access.tensor.strides[at] != "0":
-                place = place + self.coords[var] * stride_of(access, at)
-        return place
+        moving = [(at, var) for at, var in enumerate(access.indices) if var in variables and access.tensor.strides[at] != "0"]
+        return reduce(add, (self.coords[var] * stride_of(access, at) for at, var in moving), as_expr(0))
 
     def with_register(self, name: str, register: Var) -> Env:
         """Add the register of a workspace."""

@@ -12,7 +12,7 @@ from ..ir.function_table import routine_of
 from ..ir.functions import FUNCTIONS, REDUCTIONS, REGISTER_FUNCTIONS, TESTS, is_annihilated, valued_factors
 from ..ir.index import Access, Apply, Binary, Expr, IndexVar, Literal, accesses_in, walk
 from ..ir.lattice import least_sets
-from ..ir.loop import Assign, BinOp, Block, Choose, Const, Expr as LoopExpr, Var, all_of, any_of, call, mul
+from ..ir.loop import Assign, BinOp, Block, Choose, Const, Expr as LoopExpr, Var, add, all_of, any_of, as_expr, call, mul
 from ..schedule import tuning
 from .environment import Env, Iterator, Lanes, stride_of
 
@@ -250,9 +250,7 @@ def _gathered(access: Access, var: IndexVar, it: Iterator, lanes: int, env: Env)
     if it.name in (access.tensor.name, access.tensor.shares):
         return call("load", values, env.beside(access.tensor, it.position), lanes)
     base = env.strided_position(access, tuple(v for v in access.indices if v != var))
-    step: LoopExpr = Const(0)
-    for at, index in enumerate(access.indices):
-        step = step + stride_of(access, at) if index == var else step
+    step = reduce(add, (stride_of(access, at) for at, index in enumerate(access.indices) if index == var), as_expr(0))
     return call("gather", values, base, step, it.mode.crd, it.position, lanes)
 
 

@@ -18,7 +18,7 @@ from ..ir.derived_formats import runs_of
 from ..ir.format import Format
 from ..ir.index import Access, IndexVar
 from ..ir.level import Level, Mode, Segment
-from ..ir.loop import Accumulate, Assign, Block, Const, Do, Expr, If, Stmt, Store, Var
+from ..ir.loop import Accumulate, Assign, Block, Const, Do, Expr, If, Store, Var
 
 Stage = Literal["bound", "room", "once", "count", "fill"]
 MOST_ENTRIES = Var("most")
@@ -115,12 +115,13 @@ class Assembly:
         return self._append_to(self.runs[-1], coords, is_kept)
 
     def _append_to(self, run: tuple[int, int], coords: Mapping[IndexVar, Expr], step: Expr = ONE) -> Block:
-        counter = self._counter(run)
-        stores: list[Stmt] = []
-        if not self.counting:
-            levels = range(run[0], run[1] + 1)
-            stores += [Store(self._array(level, "crd"), counter, coords[self.access.level_var(level)]) for level in levels]
-        return (*stores, Accumulate(counter, step))
+        stores = () if self.counting else self._store_coordinates(run, coords)
+        return (*stores, Accumulate(self._counter(run), step))
+
+    def _store_coordinates(self, run: tuple[int, int], coords: Mapping[IndexVar, Expr]) -> Block:
+        """Store the current coordinates at the next position of a run."""
+        levels = range(run[0], run[1] + 1)
+        return tuple(Store(self._array(level, "crd"), self._counter(run), coords[self.access.level_var(level)]) for level in levels)
 
     def around(self, var: IndexVar, coords: Mapping[IndexVar, Expr], body: Block) -> Block:
         """Wrap the body of a loop over a variable of the result in the code that its level needs."""
@@ -192,14 +193,11 @@ class Placement(Assembly):
         return () if self.counting else (Assign(self.counters[0], self.heads[self.place(first - 1, coords)]),)
 
     def append(self, coords: Mapping[IndexVar, Expr]) -> Block:
-        ((first, last),) = self.runs
-        parent = self.place(first - 1, coords)
+        (run,) = self.runs
+        parent = self.place(run[0] - 1, coords)
         if self.counting:
             return (Store(self.heads, parent, Const(1), add=True),)
-        stores: list[Stmt] = [
-            Store(self._array(at, "crd"), self.counters[0], coords[self.access.level_var(at)]) for at in range(first, last + 1)
-        ]
-        return (*stores, Store(self.heads, parent, self.counters[0] + 1))
+        return (*self._store_coordinates(run, coords), Store(self.heads, parent, self._counter(run) + 1))
 
 
 def is_spaced(format: Format) -> bool:

@@ -168,8 +168,7 @@ def ordered(listed: Any, mark: Any, stamp: int, count: int, size: int) -> None:
 def by_bits(listed: Any, count: int, size: int) -> None:
     """Sort less than half of all coordinates with a bitmap in the unused end of the list."""
     first = size - (size + 63) // 64
-    for word in range(first, size):
-        listed[word] = 0
+    empty_places(listed, first, size - first)
     for at in range(count):
         coordinate = listed[at]
         listed[first + (coordinate >> 6)] |= 1 << (coordinate & 63)
@@ -203,8 +202,7 @@ def combined(listed: Any, values: Any, count: int) -> int:
         listed[count + at] = listed[at] << bits | at
     if count <= RANKED:
         ranks = on_stack(RANKED)
-        for at in range(count):
-            ranks[at] = 0
+        empty_places(ranks, 0, count)
         for other in range(count, 2 * count):
             key = listed[other]
             for at in range(count):

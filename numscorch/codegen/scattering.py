@@ -21,9 +21,8 @@ LEVELS = 4  # levels of places, enough for FAN**LEVELS blocks
 
 def scattered(stmt: ix.Stmt) -> dict[str, tuple[ix.Access, set[ix.IndexVar]]]:
     """Map the array names of each loop in blocks to the access that it adds to and the variables that change within the loop."""
-    loops = [loop for loop in ix.loops_of(stmt) if isinstance(loop.tag, ix.Blocks)]
-    results = [(loop, lhs) for loop in loops if (lhs := ix.result_of(loop))]
-    return {f"{lhs.tensor.name}_{loop.var}": (lhs, {inner.var for inner in ix.loops_of(loop)}) for loop, lhs in results}
+    loops = [(loop, ix.result_of(loop)) for loop in ix.loops_of(stmt) if isinstance(loop.tag, ix.Blocks)]
+    return {f"{lhs.tensor.name}_{loop.var}": (lhs, {inner.var for inner in ix.loops_of(loop)}) for loop, lhs in loops}
 
 
 def lower_blocks(stmt: ix.Forall, count: int, env: Env, lower_serial: Callable[[ix.Forall, Env], Block]) -> Block:

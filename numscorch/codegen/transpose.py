@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..ir import index as ix
-from ..ir.loop import Block, Const, Do, Expr, For, Store, Var, call
+from ..ir.loop import Block, Const, Do, For, Store, Var, call
 from ..schedule import tuning
 from .environment import Env, size_of, stride_of
 
@@ -14,7 +14,7 @@ def lower_transposed(stmt: ix.Forall, lanes: int, env: Env) -> Block:
     if not isinstance(inner, ix.Forall) or not isinstance(inner.body, ix.Assignment) or not isinstance(inner.body.rhs, ix.Access):
         raise TypeError(f"{stmt} is not a copy in two loops")
     target, source, outer, width = inner.body.lhs, inner.body.rhs, stmt.var, tuning.TRANSPOSED_SQUARES * lanes
-    rows, columns = _multiple(size_of(outer), width), _multiple(size_of(inner.var), lanes)
+    rows, columns = size_of(outer) // width * width, size_of(inner.var) // lanes * lanes
     row, column = Var(outer.name), Var(inner.var.name)
     squares = For(column, Const(0), columns, _squares(source, target, outer, inner.var, lanes, env), step=Const(lanes))
     one = Var(f"{outer}_u0")
@@ -22,10 +22,6 @@ def lower_transposed(stmt: ix.Forall, lanes: int, env: Env) -> Block:
     edge = For(column, columns, size_of(inner.var), (For(one, row, row + width, in_edge),))
     last = For(column, Const(0), size_of(inner.var), _one(source, target, env.bind(outer, row).bind(inner.var, column)))
     return (For(row, Const(0), rows, (squares, edge), step=Const(width)), For(row, rows, size_of(outer), (last,)))
-
-
-def _multiple(size: Expr, of: int) -> Expr:
-    return size // of * of
 
 
 def _squares(source: ix.Access, target: ix.Access, outer: ix.IndexVar, inner: ix.IndexVar, lanes: int, env: Env) -> Block:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import reduce
+from itertools import chain
 
 from ..ir import index as ix
 from ..ir.functions import REDUCTIONS, REGISTER_REDUCTIONS, terms_of
@@ -58,9 +59,7 @@ def lower_unrolled(stmt: ix.Forall, times: int, env: Env, lower: Lower) -> Block
     first = env.registers[target.name]
     copies = [first, *(Var(f"{first.name}_{u}") for u in range(1, times))]
     zero = clear(target, env)[0].value
-    step: list[Stmt] = []
-    for u, register in enumerate(copies):
-        step += _step(stmt, it, it.position + u, env.with_register(target.name, register), lower)
+    steps = [_step(stmt, it, it.position + u, env.with_register(target.name, register), lower) for u, register in enumerate(copies)]
     clears = tuple(Assign(register, zero) for register in copies[1:])
     if times <= tuning.MOST_IFS:  # few positions take no loop, whose end would be mispredicted
         remainder: Block = tuple(
@@ -69,7 +68,7 @@ def lower_unrolled(stmt: ix.Forall, times: int, env: Env, lower: Lower) -> Block
         )
     else:
         remainder = (_one_by_one(stmt, it, env, lower),)
-    return (*_in_groups(it, times, tuple(step), clears), *remainder, *joined_copies(copies, target.name in env.varying))
+    return (*_in_groups(it, times, tuple(chain(*steps)), clears), *remainder, *joined_copies(copies, target.name in env.varying))
 
 
 def lower_positions(stmt: ix.Forall, tag: ix.Positions, env: Env, lower: Lower) -> Block:

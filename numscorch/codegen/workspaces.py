@@ -12,12 +12,13 @@ lanes of a register are packed at once. A single value is always written, and th
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import reduce
 
 from ..errors import ScheduleError
 from ..ir import index as ix
 from ..ir.functions import counts_absent, is_zero, start_of
 from ..ir.level import Level
-from ..ir.loop import Accumulate, Assign, BinOp, Block, Const, Do, Expr, For, If, Stmt, Store, Var, call
+from ..ir.loop import Accumulate, Assign, BinOp, Block, Const, Do, Expr, For, If, Stmt, Store, Var, call, mul
 from ..ir.result_bounds import around_result
 from ..ir.workspace_levels import Cleared, Flagged, Hashed, Held, Listed, ListWorkspace, PackedWorkspace, Sorted, Workspace
 from .environment import Env, Lanes, Lower, clear, size_of
@@ -132,10 +133,8 @@ def _join_absent(producer: ix.Stmt, space: ix.Access) -> Block:
 
 def _steps(variables: list[ix.IndexVar]) -> Expr:
     """Return the number of steps of a loop nest over these variables; in floating point for several, since it may exceed int64."""
-    steps: Expr = Const(1) if len(variables) < 2 else Const(1.0, "float64")
-    for var in variables:
-        steps = steps * size_of(var)
-    return steps
+    one: Expr = Const(1) if len(variables) < 2 else Const(1.0, "float64")
+    return reduce(mul, map(size_of, variables), one)
 
 
 def _sort_list(space: ix.Access) -> If:

@@ -10,7 +10,9 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import accumulate
 from math import exp, inf, prod
+from operator import mul
 
 from ..ir.format import Format, sorted_format
 from ..ir.functions import is_intersection
@@ -191,11 +193,8 @@ def counts_of(access: Access, facts: Facts) -> tuple[float, ...]:
 
 def _implied(access: Access, facts: Facts) -> tuple[float, ...]:
     """Number of positions in each level of a relation, which stores nothing."""
-    counts, parents = [], 1.0
-    for at, level in enumerate(access.tensor.format.levels):
-        parents *= level.fan(facts.extent(access.level_var(at)))
-        counts.append(parents)
-    return tuple(counts)
+    fans = (level.fan(facts.extent(access.level_var(at))) for at, level in enumerate(access.tensor.format.levels))
+    return tuple(accumulate(fans, mul))
 
 
 def can_seek(level: Level) -> bool:

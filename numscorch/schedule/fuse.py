@@ -223,14 +223,16 @@ def fused(bodies: Sequence[Stmt], reserved: Collection[str] = ()) -> Stmt:
 def _join_loops(consumer: Stmt, producer: Stmt, reserved: Collection[str]) -> Stmt | None:
     """Join two vector loops and drop the row between them; None if the loops differ or values would be computed more than once."""
     match consumer, producer:
-        case Forall(var, reader, Vector() as tag), Forall(other, writer, other_tag) if var == other and tag == other_tag:
+        case (Forall(var, reader, Vector() as tag), Forall(other, Assignment() | Where(Assignment()) as writer, other_tag)) if (
+            var == other and tag == other_tag
+        ):
             row = next(assignments(writer))
             if row.op != "=" or (not isinstance(row.rhs, Access) and _times_read(reader, row.lhs) > 1):
                 return None
-            writer = _rename_scalar_sums(writer, _registers(reader).union(reserved))
-            row = next(assignments(writer))
+            renamed = _rename_scalar_sums(writer, _registers(reader).union(reserved))
+            row = next(assignments(renamed))
             inlined = map_rhs(reader, lambda rhs: mapped(rhs, lambda a: row.rhs if a == row.lhs else a))
-            return Forall(var, inlined if isinstance(writer, Assignment) else _replace_assignment(inlined, writer), tag)
+            return Forall(var, Where(inlined, renamed.producer) if isinstance(renamed, Where) else inlined, tag)
         case _:
             return None
 
@@ -255,10 +257,3 @@ def _rename_scalar_sums(stmt: Stmt, names_in_use: Collection[str]) -> Stmt:
 
 def _times_read(stmt: Stmt, access: Access) -> int:
     return sum(read == access for assignment in assignments(stmt) for read in accesses_in(assignment.rhs))
-
-
-def _replace_assignment(consumer: Stmt, writer: Stmt) -> Stmt:
-    """Replace the assignment to the row by the consumer."""
-    if isinstance(writer, Where) and isinstance(writer.consumer, Assignment):
-        return Where(consumer, writer.producer)
-    raise TypeError(f"{writer} does not fill a row")

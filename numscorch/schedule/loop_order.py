@@ -15,7 +15,20 @@ from math import ceil, inf, prod
 
 from ..errors import ScheduleError
 from ..ir.functions import REDUCTIONS, is_intersection
-from ..ir.index import Access, Assignment, Forall, IndexVar, Stmt, accesses_in, factors_of, is_product, is_relation, map_expr, variables_in
+from ..ir.index import (
+    Access,
+    Assignment,
+    Forall,
+    IndexVar,
+    Stmt,
+    accesses_in,
+    factors_of,
+    is_product,
+    is_relation,
+    map_expr,
+    variables_in,
+    wrap,
+)
 from ..ir.scatter import can_be_placed, in_storage_order, may_be_placed, run_to_place, visits_once
 from . import cost, tuning
 from .facts import AUTOMATIC, GENERIC, Facts, Options, Target, by_answers
@@ -60,10 +73,9 @@ def order_loops(stmt: Assignment, facts: Facts, target: Target = GENERIC, option
     op = "+=" if stmt.op == "=" else stmt.op
     body: Stmt = Assignment(stmt.lhs, stmt.rhs, op if summed or REDUCTIONS[op].of_stored else "=")
     body = map_expr(body, lambda a: Access(replace(conversions.get(a.tensor.name, a.tensor), dtype=a.tensor.dtype), a.indices))
-    for var in reversed(best.order):
-        body = Forall(var, body)
+    nest = wrap([Forall(var, body) for var in best.order], body)
     note = f"; entries of {stmt.lhs} are written out of order, to known positions" if orders.are_placed(best.order) else ""
-    return body, "; ".join(map(str, choices)) + note
+    return nest, "; ".join(map(str, choices)) + note
 
 
 @by_answers

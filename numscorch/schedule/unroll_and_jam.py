@@ -81,10 +81,8 @@ def _choose_tile(var: IndexVar, outer: set[IndexVar], times: int, stmt: Stmt, fa
     The nearest cache is chosen if that saves more than rereading the shared operands for each tile costs, else half of a
     core's own cache. There are no tiles if the operands of all coordinates fit, or if tiles would be too small.
     """
-    each = 0.0
-    for access in operands_of(stmt):
-        if access.tensor.is_dense and var in access.indices:
-            each += prod(facts.extent(v) for v in moved_by(access) - outer) * itemsize(access.tensor.dtype)
+    moving = [access for access in operands_of(stmt) if access.tensor.is_dense and var in access.indices]
+    each = sum(prod(facts.extent(v) for v in moved_by(access) - outer) * itemsize(access.tensor.dtype) for access in moving)
     near_size = int(tuning.NEAREST_CACHE / each) // times * times if each else 0
     if 0 < near_size < facts.extent(var) and _pays_in_the_nearest(each, var, outer, times, stmt, facts, target):
         return near_size, "the nearest cache"
