@@ -258,19 +258,19 @@ class Decisions:
         self.tables: dict[tuple[Question, ...], tuple[Callable[[Sequence[int]], Any], dict[Any, Any]]] = {}
 
     def __len__(self) -> int:
-        return sum(len(made) for _, made in self.tables.values())
+        return sum(len(plans) for _, plans in self.tables.values())
 
     def find(self, sizes: Sequence[int], answers: dict[Question, Any] | None = None) -> Any:
         """What was made for sizes with the same answers, which are entered into ``answers``; None if nothing was."""
-        for questions, (answered, made) in self.tables.items():
+        for questions, (ask, plans) in self.tables.items():
             try:
-                key = answered(sizes)
+                key = ask(sizes)
             except (ArithmeticError, LookupError, ValueError):  # a question that other sizes do not raise, as a remainder by 0
                 continue
-            if key in made:
+            if key in plans:
                 if answers is not None:
                     answers |= zip(questions, key, strict=True)
-                return made[key]
+                return plans[key]
         return None
 
     def of(self, given: Sequence[int], make: Callable[[tuple[int, ...]], T]) -> T:
@@ -297,6 +297,6 @@ class Decisions:
     def add(self, answers: dict[Question, Any], plan: Any) -> None:
         """Keep the plan that was made after these questions and answers; beyond ``MOST``, all earlier ones are dropped."""
         tables, questions = self.tables if len(self) < MOST else {}, tuple(answers)
-        answered, made = tables.get(questions) or (computing(f"({''.join(f'{question}, ' for question in questions)})"), {})
-        newest = answered, made | {tuple(answers.values()): plan}
+        ask, plans = tables.get(questions) or (computing(f"({''.join(f'{question}, ' for question in questions)})"), {})
+        newest = ask, plans | {tuple(answers.values()): plan}
         self.tables = {questions: newest} | {other: table for other, table in tables.items() if other != questions}
