@@ -63,12 +63,12 @@ def gradients(program: Program) -> Results:
             values[id(operand)] = leaf * (1.0 + list(values.values())[-1].sum().tanh()) if is_chain and values else leaf * 1.0
     inputs = {name: _with(operand, values[id(operand)]) if id(operand) in values else operand for name, operand in operands.items()}
     output = values_of(ns.evaluate(program.text, **inputs))
-    found: dict[int, Tensor | None] = {}
+    by_leaf: dict[int, Tensor | None] = {}
     if output.requires_grad:
         upstream = torch.randn(output.shape, generator=torch.Generator().manual_seed(3), dtype=torch.float64).to(output.dtype)
         of_leaves = torch.autograd.grad(output, list(leaves.values()), upstream, create_graph=create_graph, allow_unused=True)
-        found = {at: None if gradient is None else gradient.detach() for at, gradient in zip(leaves, of_leaves, strict=True)}
-    return {"the result": output.detach()} | {name: found.get(id(o)) for name, o in operands.items() if id(o) in leaves}
+        by_leaf = {at: None if gradient is None else gradient.detach() for at, gradient in zip(leaves, of_leaves, strict=True)}
+    return {"the result": output.detach()} | {name: by_leaf.get(id(o)) for name, o in operands.items() if id(o) in leaves}
 
 
 def _with(operand: Any, leaf: Tensor) -> Any:
