@@ -53,20 +53,20 @@ def dense_as_asked(A: SparseTensor) -> torch.Tensor:
     return to_dense(A)
 
 
-def densified(A: SparseTensor | torch.Tensor, operator: str, instead: str = "A.to_dense() requests it") -> torch.Tensor:
-    """Convert a SparseTensor or a torch sparse tensor to dense for an operator without a sparse implementation.
+def densified(A: Any, operator: str, instead: str = "A.to_dense() requests it") -> Any:
+    """Convert a SparseTensor or a torch sparse tensor to dense for an operator without a sparse implementation; other values are returned.
 
     Adds it to the ledgers, and warns; see :func:`~numscorch.tensors.ledgers.densifying`.
 
     Raises:
         UnsupportedError: in strict mode.
     """
-    if isinstance(A, torch.Tensor):
-        densifying(operator, f"{A.layout} {tuple(A.shape)}", A.numel() * A.dtype.itemsize, instead)
-        return A.to_dense()
-    if not A.format.is_dense:
-        densifying(operator, f"{A.format.name} {A.pattern.shape}", prod(A.pattern.shape) * A.dtype.itemsize, instead)
-    return to_dense(A)
+    is_own = isinstance(A, SparseTensor)
+    if not is_own and (not isinstance(A, torch.Tensor) or A.layout is torch.strided):
+        return A
+    if not (is_own and A.format.is_dense):
+        densifying(operator, f"{A.format.name if is_own else A.layout} {tuple(A.shape)}", prod(A.shape) * A.dtype.itemsize, instead)
+    return to_dense(A) if is_own else A.to_dense()
 
 
 def to_torch(A: SparseTensor, copy: bool = True) -> torch.Tensor:

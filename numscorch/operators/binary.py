@@ -44,7 +44,7 @@ def _by_entries(function: Callable[..., torch.Tensor], name: str, input: Any, ot
     """
     function, input, other = divided(function), as_own(input), as_own(other)
     if not isinstance(input, SparseTensor):
-        return function(_dense(input, name), _dense(other, name))
+        return function(densified(input, name), densified(other, name))
     input = _expand_to_common(name, input, getattr(other, "shape", ()))
     divisor = others_at(input, other) if isinstance(other, torch.Tensor | SparseTensor) else other
     return with_entries(input, function(values_of(input), divisor))
@@ -80,10 +80,6 @@ def _expand_to_common(name: str, input: SparseTensor, other: Sequence[int]) -> S
     return input if shape == tuple(input.shape) else expand(input, shape)
 
 
-def _dense(value: Any, operator: str) -> Any:
-    return densified(value, operator) if is_sparse(value) else value
-
-
 def masked_fill(input: Any, mask: Any, value: Any) -> Any:
     """Fill entries where a mask is True; sparse if the mask is sparse or the value is 0.
 
@@ -96,7 +92,7 @@ def masked_fill(input: Any, mask: Any, value: Any) -> Any:
     (tensor([0., 1.]), tensor([5., 5.]))
     """
     if not isinstance(input, SparseTensor):
-        return torch.masked_fill(input, _dense(mask, "masked_fill"), value)
+        return torch.masked_fill(input, densified(mask, "masked_fill"), value)
     if not (is_sparse(mask) or isinstance(mask, torch.Tensor)):
         raise OperandError(f"masked_fill takes a mask that is a tensor, not {type(mask).__name__}: torch.as_tensor(mask) makes one")
     number = value.item() if isinstance(value, torch.Tensor) and not value.requires_grad else value
@@ -112,7 +108,7 @@ def masked_fill(input: Any, mask: Any, value: Any) -> Any:
 
 def isclose(input: Any, other: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> torch.Tensor:
     """Whether entries are close; dense, because entries that neither tensor stores are close."""
-    return torch.isclose(_dense(input, "isclose"), _dense(other, "isclose"), rtol, atol, equal_nan)
+    return torch.isclose(densified(input, "isclose"), densified(other, "isclose"), rtol, atol, equal_nan)
 
 
 def isin(elements: Any, test_elements: Any, *, assume_unique: bool = False, invert: bool = False) -> Any:
@@ -127,8 +123,7 @@ def isin(elements: Any, test_elements: Any, *, assume_unique: bool = False, inve
         return torch.isin(elements, tested, assume_unique=assume_unique, invert=invert)
     if torch.isin(torch.zeros((), dtype=elements.dtype), tested, invert=invert):
         return torch.isin(densified(elements, "isin", "it is True at unstored entries"), tested, invert=invert)
-    result = at_entries(elements.pattern, lambda values: torch.isin(values, tested, invert=invert), elements.values)
-    return SparseTensor(elements.pattern, result)
+    return SparseTensor(elements.pattern, at_entries(elements.pattern, lambda x: torch.isin(x, tested, invert=invert), elements.values))
 
 
 def _elements(elements: Any) -> torch.Tensor:
@@ -149,7 +144,7 @@ def _dense_loss(name: str) -> Callable[..., Any]:
     def function(input: Any, target: Any, *args: Any, **kwargs: Any) -> torch.Tensor:
         if is_sparse(input) and is_sparse(target):
             raise UnsupportedError(f"{name} of two sparse tensors: make one dense with .to_dense()")
-        return torch_loss(_dense(input, name), _dense(target, name), *args, **kwargs)
+        return torch_loss(densified(input, name), densified(target, name), *args, **kwargs)
 
     return with_name(function, name, f"torch.nn.functional.{name} of a sparse and a dense tensor; the sparse one is made dense.")
 

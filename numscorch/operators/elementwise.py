@@ -19,9 +19,10 @@ from ..convert.construct import from_torch
 from ..convert.values import densified
 from ..errors import OperandError, UnsupportedError
 from ..frontend.broadcasting import broadcast_shape
-from ..frontend.requests import Request
+from ..frontend.requests import Request, access_of
 from ..frontend.statements import parse_statement
 from ..ir.functions import COMPARISONS, is_zero, simplified
+from ..ir.index import Access
 from ..ir.notation import parse_expr
 from ..programs.dispatch import compute
 from ..programs.evaluation import as_tensor, evaluate_parts
@@ -30,7 +31,7 @@ from ..tensors.packing import at_entries
 from ..tensors.parameter import unwrapped
 from ..tensors.sparse_tensor import OPERATORS, SparseTensor
 from .naming import with_name
-from .unary import FROM_ZERO, UNARY, written
+from .unary import FROM_ZERO, UNARY
 
 
 def is_sparse(value: Any) -> bool:
@@ -44,22 +45,22 @@ def as_own(value: Any) -> Any:
     return from_torch(value, copy=False) if isinstance(value, Tensor) and value.layout is not torch.strided else value
 
 
-def _letters(order: int, max_order: int) -> str:
-    """The indices of a tensor of ``order`` dimensions, right-aligned in ``max_order`` dimensions."""
-    return ",".join(f"i{at}" for at in range(max_order - order, max_order))
-
-
-def _term(name: str, order: int, max_order: int) -> str:
-    return f"{name}[{_letters(order, max_order)}]" if order else name
+def _term(name: str, order: int, max_order: int) -> Access:
+    """The access to a tensor of ``order`` dimensions, right-aligned in ``max_order`` dimensions."""
+    return access_of(name, [f"i{at}" for at in range(max_order - order, max_order)])
 
 
 def _joined(form: str, left: Any, right: Any, **numbers: float) -> Any:
-    """Evaluate a form of A and B, such as ``{A} + {B}``, on two tensors or numbers."""
+    """Evaluate a form of A and B, such as ``{A} + {B}``, on two tensors or numbers.
+
+    Raises:
+        OperandError: an operand is a list or a tuple.
+    """
     if type(left) is SparseTensor and type(right) is SparseTensor and left.pattern is right.pattern and form in OF_VALUES and not numbers:
         return SparseTensor(left.pattern, OF_VALUES[form](left._values, right._values))
     left_order, right_order = getattr(left, "ndim", 0), getattr(right, "ndim", 0)
-    if getattr(left, "dtype", None) is not getattr(right, "dtype", None):
-        left, right = _promoted(left, right)
+    if listed := [operand for operand in (left, right) if isinstance(operand, list | tuple)]:
+        raise OperandError(f"operators take tensors and numbers, not {type(listed[0]).__name__}: wrap it with torch.tensor(x)")
     if numbers or not (left_order and right_order):
         return _evaluate_form(form, {"A": left, "B": right}, **numbers)
     if type(left) is not Tensor and type(right) is not Tensor:
@@ -121,23 +122,6 @@ def _request(form: str, left: int, right: int) -> Request:
     return part.request
 
 
-def _promoted(left: Any, right: Any) -> tuple[Any, Any]:
-    """Convert tensors to the common data type by torch's rules; Python numbers do not widen tensors of the same kind.
-
-    Raises:
-        OperandError: an operand is a list or a tuple.
-    """
-    if listed := [operand for operand in (left, right) if isinstance(operand, list | tuple)]:
-        raise OperandError(f"operators take tensors and numbers, not {type(listed[0]).__name__}: wrap it with torch.tensor(x)")
-    dtype = torch.result_type(_example(left), _example(right))
-    return tuple(t.to(dtype) if getattr(t, "ndim", 0) and t.dtype is not dtype else t for t in (left, right))
-
-
-def _example(operand: Any) -> Any:
-    """A number, or an empty tensor that promotes like the operand."""
-    return torch.empty([0] * bool(operand.ndim), dtype=operand.dtype) if hasattr(operand, "dtype") else operand
-
-
 OF_VALUES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {  # torch's functions on the values of tensors with one pattern
     "{A} + {B}": torch.add,
     "{A} - {B}": torch.sub,
@@ -145,10 +129,6 @@ OF_VALUES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {  # torch's function
     "maximum({A}, {B})": torch.maximum,
     "minimum({A}, {B})": torch.minimum,
 }
-
-
-def _has_dimensions(value: Any) -> bool:
-    return (type(value) is SparseTensor and len(value.pattern.shape) > 0) or (type(value) is Tensor and value.ndim > 0)
 
 
 def _scaled(operation: Callable[..., Tensor], tensor: Any, number: Any) -> Any:
@@ -183,9 +163,9 @@ def sub(input: Any, other: Any, *, alpha: float = 1) -> Any:
 
 def mul(input: Any, other: Any) -> Any:
     """The element-wise product; nonzero only where both operands store an entry."""
-    product = _joined("{A} * {B}", input, other) if _has_dimensions(input) and _has_dimensions(other) else _scaled(torch.mul, input, other)
-    product = product if product is not None else _scaled(torch.mul, other, input)
-    return product if product is not None else _joined("{A} * {B}", input, other)
+    scaled = _scaled(torch.mul, input, other)
+    scaled = _scaled(torch.mul, other, input) if scaled is None else scaled
+    return _joined("{A} * {B}", input, other) if scaled is None else scaled
 
 
 def div(input: Any, other: Any) -> Any:
@@ -206,8 +186,7 @@ def pow(input: Any, exponent: Any) -> Any:
     """
     if isinstance(input, SparseTensor) and isinstance(exponent, int | float) and exponent > 0:
         return SparseTensor(input.pattern, at_entries(input.pattern, lambda values: torch.pow(values, exponent), input._values))
-    base, power = (densified(o, "pow", FROM_ZERO) if is_sparse(o) else o for o in (input, exponent))
-    return torch.pow(base, power)
+    return torch.pow(densified(input, "pow", FROM_ZERO), densified(exponent, "pow", FROM_ZERO))
 
 
 def _comparison(name: str) -> Callable[..., Any]:
@@ -248,13 +227,9 @@ def _logical(name: str, function: Callable[[Any, Any], Any]) -> Callable[..., An
 
 def where(condition: Any, input: Any, other: Any) -> Any:
     """Select input where the condition holds, other elsewhere; any operand may be sparse. Sparse if other is 0 or sparse, else dense."""
-    if getattr(input, "dtype", None) is not getattr(other, "dtype", None):
-        input, other = _promoted(input, other)
-    tensors = [value for value in (input, other) if isinstance(value, Tensor | SparseTensor)]
-    condition = condition if condition.dtype is torch.bool else condition != 0
-    operands = {"C": condition.to(tensors[0].dtype if tensors else torch.get_default_dtype()), "A": input, "B": other}
-    zeros = {name for name, value in operands.items() if isinstance(value, int | float) and value == 0}
-    terms = ["0" if name in zeros else f"{{{name}}}" for name in "CAB"]
+    operands = {"A": input, "B": other, "C": condition if condition.dtype is torch.bool else condition != 0}
+    zeros = {name: str(value + 0) for name, value in operands.items() if isinstance(value, int | float) and value == 0}
+    terms = [zeros.get(name, f"{{{name}}}") for name in "CAB"]
     return _evaluate_form(f"where({', '.join(terms)})", {name: value for name, value in operands.items() if name not in zeros})
 
 
@@ -315,8 +290,7 @@ def hardtanh(input: SparseTensor, min_val: float = -1.0, max_val: float = 1.0, i
     """torch.nn.functional.hardtanh; dense if the bounds exclude 0."""
     if not min_val <= 0 <= max_val:
         return functional.hardtanh(densified(input, "hardtanh", FROM_ZERO), min_val, max_val)
-    clipped = at_entries(input.pattern, lambda values: functional.hardtanh(values, min_val, max_val), input._values)
-    return written(input, clipped) if inplace else SparseTensor(input.pattern, clipped)
+    return UNARY["hardtanh"](input, min_val, max_val, inplace)
 
 
 def _boolean_operator(sign: str, name: str) -> Callable[..., Any]:
@@ -361,10 +335,10 @@ NAMED: dict[str, Callable[..., Any]] = {
     "clamp_min": lambda input, min: clamp(input, min),
     "clip": clamp,
     "pow": pow,
-    "hardtanh": hardtanh,
     "lerp": lerp,
     **{name: _pair(name) for name in ("atan2", "copysign", "fmax", "fmin", "hypot", "logaddexp", "logaddexp2", "xlogy")},
     **UNARY,
+    "hardtanh": hardtanh,
     **{name: _comparison(name) for name in COMPARISONS},
     "logical_and": _logical("logical_and", mul),
     "logical_or": _logical("logical_or", maximum),

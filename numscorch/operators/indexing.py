@@ -219,7 +219,7 @@ def _as_indices(key: Any) -> Any:
     key = key.copy() if isinstance(key, np.ndarray) else as_own(key)  # torch takes no negative strides
     if is_sparse(key) and key.dtype in MASKS:
         return key if _is_mask(key) else key != 0
-    key = densified(key, "indexing") if is_sparse(key) else key
+    key = densified(key, "indexing")
     array = torch.as_tensor(key) if not isinstance(key, list) or key else torch.empty(0, dtype=torch.int64)
     array = array != 0 if array.dtype == torch.uint8 else array
     if _is_mask(array) and not array.ndim:

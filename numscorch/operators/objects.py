@@ -17,7 +17,7 @@ from ..ir.format import COO
 from ..tensors.packing import at_entries
 from ..tensors.parameter import unwrapped
 from ..tensors.sparse_tensor import OPERATORS, SparseTensor
-from .elementwise import add, is_sparse, mul
+from .elementwise import add, mul
 from .indexing import MASKS, argwhere, getitem
 from .naming import with_name
 from .unary import written
@@ -140,8 +140,7 @@ def allclose(input: Any, other: Any, rtol: float = 1e-05, atol: float = 1e-08, e
     """
     with torch.no_grad():
         if not (isinstance(input, SparseTensor) and isinstance(other, SparseTensor)):
-            full = [densified(t, "allclose") if is_sparse(t) else t for t in (input, other)]
-            return torch.allclose(full[0], full[1], rtol, atol, equal_nan)
+            return torch.allclose(densified(input, "allclose"), densified(other, "allclose"), rtol, atol, equal_nan)
         zero = LIKE["zeros_like"](input) + LIKE["zeros_like"](other)  # zeros at the union of both patterns
         left, right = (add(zero, t).values for t in (input, other))
     return torch.allclose(left, right, rtol, atol, equal_nan)
@@ -240,7 +239,7 @@ def setitem(input: SparseTensor, key: Any, value: Any) -> None:
         at, new = values_of(chosen), others_at(chosen, value)
         nonzeros = int((value != 0).to(torch.int64).sum()) * (prod(chosen.shape) // max(prod(value.shape), 1))
     else:
-        full = (densified(value, "an assignment") if is_sparse(value) else value).expand(chosen.shape)
+        full = densified(value, "an assignment").expand(chosen.shape)
         at, new, nonzeros = chosen[chosen > 0], full[chosen > 0], int((full != 0).sum())
     new = new.expand(at.shape)
     if (missing := nonzeros - int((new != 0).sum())) > 0:

@@ -13,13 +13,13 @@ import torch
 from ..convert.values import strided
 from ..errors import OperandError, RangeError, SizeError, UnsupportedError
 from ..frontend.datatypes import SUMMED_LONG, WIDENED
-from ..frontend.requests import NAMES, Request
+from ..frontend.requests import NAMES, Request, access_of
 from ..frontend.statements import parse_statement
 from ..programs.dispatch import compute
 from ..programs.evaluation import evaluate_parts
 from ..tensors.arrays import as_integers
 from ..tensors.sparse_tensor import SparseTensor
-from .elementwise import _letters, _term, div
+from .elementwise import _term, div
 from .naming import with_name
 from .rearranging import normalize_dim
 
@@ -56,8 +56,7 @@ def _reducing(op: str, dim: int | tuple[int, ...] | None, order: int, is_test: b
     """
     reduced = normalize_dims(dim, order)
     names = [f"i{at}" for at in range(order) if at not in reduced]
-    result = f"R[{','.join(names)}]" if names else "R"
-    (part,) = parse_statement(f"{result} {op} {_term('A', order, order)}{' != 0' if is_test else ''}")
+    (part,) = parse_statement(f"{access_of('R', names)} {op} {_term('A', order, order)}{' != 0' if is_test else ''}")
     return reduced, len(names), part.request
 
 
@@ -94,9 +93,9 @@ def _weighting(dims: tuple[int, ...], order: int) -> Request:
     >>> str(_weighting((1,), 2))
     'A[i0,i1] * B[i1] over i0i1,i1->i0'
     """
-    remaining = ",".join(f"i{at}" for at in range(order) if at not in dims)
-    factors = [_term("A", order, order), *(f"{name}[i{at}]" for name, at in zip(NAMES[1:], dims, strict=False))]
-    (part,) = parse_statement(f"{f'R[{remaining}]' if remaining else 'R'} += {' * '.join(factors)}")
+    result = access_of("R", [f"i{at}" for at in range(order) if at not in dims])
+    factors = [str(_term("A", order, order)), *(f"{name}[i{at}]" for name, at in zip(NAMES[1:], dims, strict=False))]
+    (part,) = parse_statement(f"{result} += {' * '.join(factors)}")
     return part.request
 
 
@@ -195,14 +194,13 @@ def _softmax_program(name: str, order: int, dim: int) -> str:
     l[i0] += E[i0,i1]
     R[i0,i1] = E[i0,i1] / l[i0]
     """
-    names = _letters(order, order)
-    outer = ",".join(f"i{at}" for at in range(order) if at != dim)
-    row = f"[{outer}]" if outer else ""
-    result = f"E[{names}] / l{row}" if name == "softmax" else f"stored(A[{names}]) * (A[{names}] - m{row} - log(l{row}))"
-    return f"""m{row} stored max= A[{names}]
-E[{names}] = stored(A[{names}]) * exp(A[{names}] - m{row})
-l{row} += E[{names}]
-R[{names}] = {result}"""
+    A, E, R = (_term(tensor, order, order) for tensor in "AER")
+    m, l = (access_of(tensor, [f"i{at}" for at in range(order) if at != dim]) for tensor in "ml")  # noqa: E741
+    result = f"{E} / {l}" if name == "softmax" else f"stored({A}) * ({A} - {m} - log({l}))"
+    return f"""{m} stored max= {A}
+{E} = stored({A}) * exp({A} - {m})
+{l} += {E}
+{R} = {result}"""
 
 
 def sum_to_size(input: SparseTensor, *size: Any) -> Any:

@@ -17,7 +17,7 @@ from .naming import torchs, with_name
 
 KEEPING_ZERO = """
     abs absolute angle arcsin arcsinh arctan arctanh asin asinh atan atanh ceil celu conj deg2rad elu erf erfinv expm1 fix floor frac gelu
-    hardshrink hardswish imag isinf isnan isneginf isposinf leaky_relu log1p mish nan_to_num neg negative positive rad2deg real
+    hardshrink hardswish hardtanh imag isinf isnan isneginf isposinf leaky_relu log1p mish nan_to_num neg negative positive rad2deg real
     relu relu6 round selu sgn sign signbit silu sin sinh softshrink softsign sqrt square tan tanh tanhshrink trunc
 """
 OTHERS = """
