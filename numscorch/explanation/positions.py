@@ -18,7 +18,7 @@ import numpy as np
 from ..errors import UnsupportedError
 from ..ir.level import Level, Mode, Segment
 from ..ir.loop import BinOp, Call, Choose, Const, Expr, Load, TableLoad, Var
-from ..tensors.packing import coordinates
+from ..tensors.packing import coordinates, dimension_table
 from ..tensors.pattern import Pattern
 
 Values = Mapping[str, Any]
@@ -70,12 +70,9 @@ def paths_to(pattern: Pattern, leaves: np.ndarray) -> Paths | None:
     except UnsupportedError:
         return None
     columns = [np.broadcast_to(values[f"coordinate{at}"], leaves.shape) for at in range(len(positions))]
-    table = np.zeros((len(pattern.shape), len(leaves)), dtype=np.int64)
-    for part, column in zip(pattern.format.parts, columns, strict=True):
-        if part.minus is None:
-            table[part.dimension] += column * part.divisor
-    mask &= (table < np.array(pattern.shape, dtype=np.int64)[:, None]).all(axis=0)
-    return Paths(leaves[mask], tuple(p[mask] for p in positions), tuple(c[mask] for c in columns), table[:, mask])
+    entries = np.flatnonzero(mask)
+    table, inside = dimension_table(pattern, [column[entries] for column in columns], entries)
+    return Paths(leaves[inside], tuple(p[inside] for p in positions), tuple(c[inside] for c in columns), table)
 
 
 def table_of(pattern: Pattern, leaves: np.ndarray) -> np.ndarray:

@@ -9,7 +9,7 @@ import linecache
 import sys
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
@@ -106,8 +106,7 @@ def ledger() -> Ledger:
     return Ledger()
 
 
-@contextmanager
-def strict(enabled: bool = True) -> Iterator[None]:
+def strict(enabled: bool = True) -> AbstractContextManager[None]:
     """Context manager in which operators that would make a sparse tensor dense raise an error, in this thread.
 
     Explicit calls such as ``A.to_dense()`` are allowed.
@@ -122,8 +121,7 @@ def strict(enabled: bool = True) -> Iterator[None]:
     ...
     numscorch.UnsupportedError: exp makes a tensor CSR (3, 3) dense (36 bytes): ...
     """
-    with refusing(STRICT if enabled else None):
-        yield
+    return refusing(STRICT if enabled else None)
 
 
 @contextmanager

@@ -318,7 +318,7 @@ def entries_in(pattern: Pattern, rows: np.ndarray | None = None) -> tuple[np.nda
     if rows is None:
         table, positions = _unpacked(pattern)
         return as_numpy(table), positions
-    return _table(pattern, *level_coordinates(pattern, rows))
+    return dimension_table(pattern, *level_coordinates(pattern, rows))
 
 
 def _unpacked(pattern: Pattern) -> tuple[torch.Tensor, np.ndarray | None]:
@@ -332,11 +332,11 @@ def _unpack(pattern: Pattern) -> tuple[torch.Tensor, np.ndarray | None]:
     if pattern.format.has_gaps or any(level.full or not level.arrays for level in pattern.format.levels):  # the list may be larger
         where, suggestion = pattern.format.name, "a kernel reads the levels without a list of coordinates: use einsum or evaluate"
         memory.check_entries(pattern.nnz, len(pattern.shape), EACH, "a list of coordinates", where, suggestion)
-    table, positions = _table(pattern, *level_coordinates(pattern))
+    table, positions = dimension_table(pattern, *level_coordinates(pattern))
     return torch.from_numpy(table), None if is_identity(positions, pattern.nnz) else positions
 
 
-def _table(pattern: Pattern, columns: Sequence[np.ndarray], positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def dimension_table(pattern: Pattern, columns: Sequence[np.ndarray], positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The coordinates in each dimension, from those in each level, without positions outside the tensor."""
     table = np.empty((len(pattern.shape), len(positions)), dtype=np.int64)
     table[:] = 0

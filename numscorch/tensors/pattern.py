@@ -186,12 +186,10 @@ class Pattern:
 
     def permuted(self, permutation: tuple[int, ...]) -> Pattern:
         """The pattern of the transposed tensor; it shares the index arrays."""
-
-        known: Pattern | None = self.derived.get(("permuted", permutation))
-        if known is None:
-            shape = tuple(self.shape[d] for d in permutation)
-            known = self.remember(("permuted", permutation), lambda: Pattern(self.format.permuted(permutation), shape, self.arrays))
-        return known
+        return self.remember(
+            ("permuted", permutation),
+            lambda: Pattern(self.format.permuted(permutation), tuple(self.shape[d] for d in permutation), self.arrays),
+        )
 
     def stores_as(self, other: Pattern) -> bool:
         """Whether another pattern has the same format, shape and index arrays. O(nnz)."""
