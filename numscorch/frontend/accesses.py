@@ -218,18 +218,15 @@ class Accesses:
 
     def counts(self, value: Expr) -> dict[str, tuple[Format, tuple[int, ...]]]:
         """Format and positions per level of each sparse operand; estimated for operands that are read in another format."""
-        counts = {}
-        for at, access in self._read_sparse(value):
-            stored = self.operands[at].counts
-            as_stored = self.formats[at] == self.operands[at].format
-            counts[NAMES[at]] = access.tensor.format, stored if as_stored else self._estimated(access, stored[-1])
-        return counts
+        return {NAMES[at]: (access.tensor.format, self._counts_of(at, access)) for at, access in self._read_sparse(value)}
 
-    def _estimated(self, access: Access, stored: int) -> tuple[int, ...]:
-        counts, capacity = [], 1
+    def _counts_of(self, at: int, access: Access) -> tuple[int, ...]:
+        operand, counts, capacity = self.operands[at], list[int](), 1
+        if self.formats[at] == operand.format:
+            return operand.counts
         for at, level in enumerate(access.tensor.format.levels):
             capacity *= self.extents[access.level_var(at)]
-            counts.append(capacity if level.full else min(capacity, stored))
+            counts.append(capacity if level.full else min(capacity, operand.counts[-1]))
         return tuple(counts)
 
 

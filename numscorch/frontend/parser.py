@@ -72,7 +72,9 @@ def parse_einsum(expr: str, ranks: tuple[int, ...]) -> Subscripts:
     most = max(ellipsis_ranks)
     operands = tuple(_names(expr, t, n, most, p) for t, n, p in zip(terms, ellipsis_ranks, places, strict=True))
     if not arrow:
-        return Subscripts(operands, _implicit(operands, most))
+        counts = Counter(name for operand in operands for name in operand if len(name) == 1)
+        once = sorted(name for name, count in counts.items() if count == 1)
+        return Subscripts(operands, (*(f"e{d}" for d in range(most)), *once))
     result = _names(expr, right, most, most, len(left) + 2)
     _check_result(expr, operands, result, len(left) + 2)
     return Subscripts(operands, result)
@@ -99,11 +101,6 @@ def _names(expr: str, term: str, rank: int, most: int, place: int) -> tuple[str,
             why = f"{token[0][0]!r} is not an index: use letters, commas, one ... in a term, and one ->"
             raise pointed(expr, place + token.start(), why)
     return tuple(names)
-
-
-def _implicit(operands: Sequence[tuple[str, ...]], ellipsis_rank: int) -> tuple[str, ...]:
-    counts = Counter(name for operand in operands for name in operand if len(name) == 1)
-    return (*(f"e{d}" for d in range(ellipsis_rank)), *sorted(name for name, count in counts.items() if count == 1))
 
 
 def _check_result(expr: str, operands: Sequence[tuple[str, ...]], result: tuple[str, ...], place: int) -> None:

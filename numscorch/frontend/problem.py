@@ -23,7 +23,7 @@ from .accesses import Accesses
 from .datatypes import check_operators, computed_dtype, unread_in
 from .parser import Subscripts
 from .relayout import Relayout, Slabs, layouts, strides_with_last
-from .requests import MOST_OPERANDS, NAMES, Operand, Request
+from .requests import MOST_OPERANDS, NAMES, Operand, Request, access_of, product_of
 from .splitting import SparseTerm, Splitting, split
 
 Choice = tuple[Assignment, str, Format | None]  # a statement with its result's format, the reason, and the format of a later conversion
@@ -191,9 +191,8 @@ def extents_of(request: Request, operands: Sequence[Operand]) -> dict[IndexVar, 
     subs = request.subscripts
     shapes = [operand.shape for operand in operands]
     if (clash := size_clash(subs, shapes)) is not None:
-        terms = [f"{NAMES[at]}[{','.join(names)}]" for at, names in enumerate(subs.operands)]
-        value = " * ".join(terms) if request.value is None else str(request.value)
-        raise clash_error(clash, subs, operands, NAMES, f"{NAMES[len(operands)]}[{','.join(subs.result)}] = {value}")
+        value = product_of(subs) if request.value is None else request.value
+        raise clash_error(clash, subs, operands, NAMES, f"{access_of(NAMES[len(operands)], subs.result)} = {value}")
     return {IndexVar(name): size for name, size in subs.sizes(shapes).items()}
 
 

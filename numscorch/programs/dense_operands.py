@@ -12,10 +12,10 @@ from torch import Tensor
 
 from ..errors import DivisionError
 from ..frontend.datatypes import WIDENED, check_powers, target_of
-from ..frontend.requests import NAMES, Request, logical
+from ..frontend.requests import NAMES, Request, logical, product_of
 from ..ir.function_table import BY_ZERO
 from ..ir.functions import COMPARISONS, FUNCTIONS, REDUCTIONS, start_of, terms_of
-from ..ir.index import Access, Apply, Binary, Expr, Literal, is_product
+from ..ir.index import Access, Apply, Binary, Expr, Literal
 from ..machine.memory import check_bytes
 
 
@@ -61,6 +61,7 @@ FLOATS = [{torch.float32}, {torch.float64}]  # data types of operands that need 
 REDUCERS: dict[str, Any] = {
     "=": torch.sum,
     "+=": torch.sum,
+    "*=": lambda value, dim: value.flatten(dim[0]).prod(-1, dtype=value.dtype),  # the last dimensions
     "max=": torch.amax,
     "min=": torch.amin,
     "stored max=": torch.amax,
@@ -135,8 +136,6 @@ def _value(request: Request, tensors: Sequence[Tensor]) -> Tensor:
     summed = list(range(len(request.subscripts.result), len(names)))
     if not summed:
         return value.clone(memory_format=torch.contiguous_format)  # a result is never a view of an operand
-    if request.op == "*=":
-        return value.flatten(len(request.subscripts.result)).prod(-1, dtype=value.dtype)
     if request.op in REDUCTIONS and any(value.shape[dim] == 0 for dim in summed):  # the identity, with a gradient of 0 to the terms
         start = start_of(request.op, request.value, str(value.dtype).removeprefix("torch."))
         return value.sum(dim=summed).to(value.dtype).masked_fill(torch.ones((), dtype=torch.bool), start)
@@ -161,8 +160,7 @@ def _product_text(request: Request) -> str | None:
     """torch's einsum for a request that sums the product of its operands, each once and in order; None for other requests."""
     if request.op not in ("=", "+="):
         return None
-    text = " * ".join(f"{NAMES[at]}[{','.join(term)}]" if term else NAMES[at] for at, term in enumerate(request.subscripts.operands))
-    if request.value is not None and (not is_product(request.value) or str(request.value) != text):
+    if request.value is not None and str(request.value) != str(product_of(request.subscripts)):
         return None
     names = list(dict.fromkeys(n for term in request.subscripts.operands for n in term))
     letters = {name: "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"[at] for at, name in enumerate(names)}

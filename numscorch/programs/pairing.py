@@ -12,9 +12,9 @@ from torch import Tensor
 from ..frontend.contraction import LETTERS, Pair, pairs_of
 from ..frontend.datatypes import WIDENED
 from ..frontend.parser import Subscripts
-from ..frontend.requests import NAMES, Form, Operand, Request, einsum_request, plain_request, product_of
+from ..frontend.requests import NAMES, Form, Operand, Request, access_of, einsum_request, plain_request, product_of
 from ..frontend.statements import ProgramPart
-from ..ir.index import Access, accesses_in, factors_of
+from ..ir.index import Access, Assignment, accesses_in, factors_of
 from ..schedule.facts import AUTOMATIC
 from ..tensors.sparse_tensor import SparseTensor
 from .diagonals import diagonals_first, next_number
@@ -134,6 +134,4 @@ def spelled_einsum(subscripts: Subscripts) -> str:
     >>> spelled_einsum(parse_einsum("ij,j->i", (2, 1)))
     'C[i] = A[i,j] * B[j]'
     """
-    *factors, result = (*subscripts.operands, subscripts.result)
-    written = [f"{NAMES[at]}[{','.join(names)}]" if names else NAMES[at] for at, names in enumerate((*factors, result))]
-    return f"{written[-1]} = {' * '.join(written[:-1])}"
+    return str(Assignment(access_of(NAMES[len(subscripts.operands)], subscripts.result), product_of(subscripts)))
