@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from ..convert.values import to_dense
 from ..errors import ExpressionError, SizeError, UnsupportedError
 from ..frontend.datatypes import COMPILED, WIDENED
 from ..frontend.fused_problem import valued
@@ -21,7 +22,6 @@ from ..programs.adjoints import UPSTREAM, Adjoint, made_adjoint
 from ..programs.derived_operands import with_derived
 from ..programs.fused_operands import widened_operand
 from ..programs.fusion import Group, NotFused, OperandKind, why_alone
-from ..programs.operands import strided
 from ..programs.pairing import paired
 from ..programs.sizes import check_sizes
 from ..programs.steps import ProgramStep, Steps
@@ -146,7 +146,7 @@ class _ProgramExplainer:
             operand = unwrapped(operand)
             if isinstance(operand, SparseTensor | torch.Tensor) and operand.ndim:
                 fused = widened_operand(operand.detach() if isinstance(operand, torch.Tensor) else operand)
-                self.fused[name] = describe(strided(fused) if isinstance(fused, SparseTensor) and fused.pattern.is_dense else fused)
+                self.fused[name] = describe(to_dense(fused) if isinstance(fused, SparseTensor) and fused.pattern.is_dense else fused)
                 if torch.is_grad_enabled() and (operand.values if isinstance(operand, SparseTensor) else operand).requires_grad:
                     self.requires_grad.add(name)
 

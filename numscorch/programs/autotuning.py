@@ -124,17 +124,13 @@ def _compile_schedules(plain: Request, operands: Sequence[Any], format: Any, sch
             break
         request = scheduled(plain, schedule) if schedule else plain
         with suppress(ScheduleError):
-            values = _values(compute(request, operands, format))
+            result = compute(request, operands, format)  # every schedule gives the same format and pattern
+            values = result.coalesce().values if isinstance(result, SparseTensor) else result
             expected = values if expected is None else expected
             if not _is_close(values, expected):
                 raise RuntimeError(f"schedule={schedule!r} gives another result: please report {str(plain)!r} with these formats")
             runs[schedule] = lambda request=request: compute(request, operands, format)
     return runs
-
-
-def _values(result: Any) -> torch.Tensor:
-    """The stored values in sorted order; every schedule gives the same format and pattern."""
-    return result.coalesce().values if isinstance(result, SparseTensor) else result
 
 
 def _is_close(values: torch.Tensor, expected: torch.Tensor) -> bool:

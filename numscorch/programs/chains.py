@@ -87,10 +87,6 @@ class ChainRecorder:
         """The chain, or None if the next call may need other steps."""
         return Chain(tuple(self.functions)) if self.is_fixed else None
 
-    def executable(self) -> Executable:
-        """The steps, for operands of other sizes."""
-        return Executable(tuple(self.steps))
-
 
 @dataclass(frozen=True, slots=True)
 class Executable:

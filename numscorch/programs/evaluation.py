@@ -21,7 +21,7 @@ from ..schedule.facts import rounded
 from ..tensors.parameter import unwrapped
 from ..tensors.sparse_tensor import SparseTensor
 from . import gradients
-from .chains import ChainRecorder
+from .chains import ChainRecorder, Executable
 from .derived_operands import derives, is_index_size, with_derived
 from .dispatch import compute
 from .fused_gradients import fused_with_gradients
@@ -66,7 +66,7 @@ def evaluate_parts(text: str, operands: Mapping[str, Any], format: Format | str 
     result = _evaluated(text, dict(zip(operands, ready, strict=True)), format, recorder)
     if isinstance(result, Tensor | SparseTensor) and (chain := recorder.chain()) is not None:
         remember((text, format, *key), chain)
-        remember((text, format, *kinds), recorder.executable())
+        remember((text, format, *kinds), Executable(tuple(recorder.steps)))
     return result
 
 
@@ -82,9 +82,8 @@ def _chain_key(text: Any, operands: Mapping[str, Any], format: Any) -> tuple[lis
     """Return the operands as kernels take them, and the cache key of a chain; None if gradients flow or an operand needs conversion."""
     values = list(operands.values())
     kinds = set(map(type, values))
-    if not kinds <= PLAIN or is_transformed(values) or not isinstance(text, str) or type(format) not in (NoneType, str, Format):
-        return None
-    if derives(text):
+    is_plain = kinds <= PLAIN and isinstance(text, str) and type(format) in (NoneType, str, Format)
+    if not is_plain or is_transformed(values) or derives(text):
         return None
     if not NUMBERS.isdisjoint(kinds):
         leading = next((operand.dtype for operand in values if type(operand) not in NUMBERS and operand.ndim), None)
@@ -104,11 +103,6 @@ def _chain_key(text: Any, operands: Mapping[str, Any], format: Any) -> tuple[lis
 def _number(value: float, dtype: torch.dtype) -> Tensor:
     """Return a number as a cached tensor, which must not be modified."""
     return _remembered_number(value, dtype) if value else as_tensor(value, dtype)  # no cache: 0.0 and -0.0 are equal as keys
-
-
-@lru_cache(maxsize=256, typed=True)
-def _remembered_number(value: float, dtype: torch.dtype) -> Tensor:
-    return as_tensor(value, dtype)
 
 
 def _evaluated(text: str, operands: Mapping[str, Any], format: Format | str | None, recorder: ChainRecorder | None) -> Any:
@@ -257,3 +251,6 @@ def as_tensor(number: complex, dtype: torch.dtype) -> Tensor:
     (tensor(2.), tensor(0.5000), tensor(2))
     """
     return number_as(number, _promoted(dtype, number))
+
+
+_remembered_number = lru_cache(maxsize=256, typed=True)(as_tensor)

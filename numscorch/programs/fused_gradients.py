@@ -12,7 +12,7 @@ from torch import Tensor
 from ..convert.values import to_dense
 from ..frontend.requests import NAMES
 from ..tensors.sparse_tensor import SparseTensor
-from .adjoints import Adjoint, adjoint_of
+from .adjoints import UPSTREAM, Adjoint, adjoint_of
 from .autograd import Differentiable, gradients_by_autograd, through
 from .dispatch import compute
 from .fusion import Group, OperandKind
@@ -34,19 +34,6 @@ def fused_with_gradients(group: Group, operands: Sequence[Any], parts: Callable[
     return through(_Fused(adjoint, patterns, parts), values)
 
 
-def _gradients(adjoint: Adjoint, operands: Sequence[Any], saved: Sequence[Tensor], upstream: Tensor) -> dict[str, Any]:
-    """Return the gradient of each operand that requires one, by its letter."""
-    tensors: dict[str, Any] = dict(zip(adjoint.forward.returned, saved, strict=True)) | {"upstream": upstream}
-    tensors |= zip(NAMES, operands, strict=False)
-    for run in adjoint.runs:
-        inputs = [tensors[name] for name in run.operands]
-        if run.format is not None:
-            inputs = [o.to(run.format) if isinstance(o, SparseTensor) else o for o in inputs]
-        results = compute(run.request, inputs)
-        tensors |= zip(run.names, results if isinstance(results, tuple) else (results,), strict=True)
-    return {letter: tensors[name] for letter, name in adjoint.gradients.items()}
-
-
 @dataclass(frozen=True, eq=False, slots=True)
 class _Fused(Differentiable):
     """A fused program; ``parts`` computes the result part by part, for double backward."""
@@ -64,7 +51,15 @@ class _Fused(Differentiable):
     ) -> Sequence[Tensor | None]:
         if torch.is_grad_enabled():
             return gradients_by_autograd(lambda views: self.parts(with_patterns(views, self.patterns)), values, upstream, needed)
-        gradients = _gradients(self.adjoint, with_patterns(values, self.patterns), saved, upstream)
+        tensors: dict[str, Any] = dict(zip(self.adjoint.forward.returned, saved, strict=True)) | {UPSTREAM: upstream}
+        tensors |= zip(NAMES, with_patterns(values, self.patterns), strict=False)
+        for run in self.adjoint.runs:
+            inputs = [tensors[name] for name in run.operands]
+            if run.format is not None:
+                inputs = [o.to(run.format) if isinstance(o, SparseTensor) else o for o in inputs]
+            results = compute(run.request, inputs)
+            tensors |= zip(run.names, results if isinstance(results, tuple) else (results,), strict=True)
+        gradients = {letter: tensors[name] for letter, name in self.adjoint.gradients.items()}
         terms = zip(NAMES, values, self.patterns, needed, strict=False)
         return [_shaped(gradients.get(name), v, pattern is not None) if need else None for name, v, pattern, need in terms]
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from ..convert.construct import from_coo, from_torch
-from ..convert.values import as_stored
+from ..convert.values import as_stored, to_dense
 from ..errors import UnsupportedError
 from ..frontend.gradient_requests import (
     CONSTANT,
@@ -44,7 +44,7 @@ from .autograd import Differentiable, no_forward_mode, through
 from .dense_operands import value_of, with_order
 from .empty_reductions import in_format, semiring_zero
 from .native import wrap
-from .operands import STRIDED, has_tangents, readable, strided
+from .operands import STRIDED, has_tangents, readable
 from .product_gradients import multiplied
 
 Compute = Callable[..., Any]  # dispatch.compute, which supports gradients
@@ -66,7 +66,7 @@ def attached(operand: Any) -> Any:
     """Convert an operand to a SparseTensor, or to a strided tensor if all its levels are dense; gradients flow to the operand."""
     operand = readable(operand)
     if isinstance(operand, SparseTensor):
-        return strided(operand) if operand.pattern.is_dense else operand
+        return to_dense(operand) if operand.pattern.is_dense else operand
     if operand.layout is STRIDED:
         return operand
     if not operand.requires_grad:

@@ -13,6 +13,7 @@ from torch.autograd import forward_ad
 from torch.nn import Parameter
 
 from ..convert.construct import memory_of
+from ..convert.values import to_dense
 from ..errors import ExpressionError, OperandError
 from ..frontend.parser import from_sublists
 from ..ir.format import Format
@@ -68,7 +69,7 @@ def admit(operand: Any) -> SparseTensor | Tensor | DeferredOperand:
     if isinstance(operand, SparseTensor):
         if operand._values.requires_grad and is_grad_enabled():
             return DeferredOperand(operand)
-        return strided(operand) if operand.pattern.is_dense else operand
+        return to_dense(operand) if operand.pattern.is_dense else operand
     is_strided = operand.layout is STRIDED
     if is_grad_enabled() and (is_strided or operand.requires_grad):
         return DeferredOperand(operand)
@@ -107,7 +108,7 @@ def kernel_operand(operand: SparseTensor | Tensor | DeferredOperand) -> SparseTe
     if not isinstance(operand, DeferredOperand):
         return operand
     if isinstance(operand.tensor, SparseTensor):
-        return strided(operand.tensor).detach() if operand.tensor.pattern.is_dense else operand.tensor
+        return to_dense(operand.tensor).detach() if operand.tensor.pattern.is_dense else operand.tensor
     return resolved(operand.tensor.detach()) if operand.tensor.layout is STRIDED else wrap(operand.tensor)
 
 
@@ -172,13 +173,6 @@ def in_autocast(operands: Sequence[Any]) -> tuple[Any, ...]:
     """Cast float32 operands of products to autocast's data type; sums still accumulate in 32 bits."""
     dtype = torch.get_autocast_dtype("cpu")
     return tuple([o.to(dtype) if getattr(o, "dtype", None) is torch.float32 else o for o in map(unwrapped, operands)])
-
-
-def strided(tensor: SparseTensor) -> Tensor:
-    """A strided tensor that shares the values of a SparseTensor with dense levels only."""
-    order = tensor.format.mode_order
-    stored = tensor.values.view([tensor.shape[d] for d in order])
-    return stored.permute([order.index(d) for d in range(tensor.ndim)])
 
 
 def is_all_native(operands: Sequence[Any]) -> bool:

@@ -13,6 +13,7 @@ from ..frontend.broadcasting import broadcast_shape
 from ..frontend.parser import parse_einsum
 from ..frontend.problem import size_clash
 from ..ir.functions import COMPARISONS
+from .operands import call_form
 from .tracing import CALLS, TRACERS, Mismatch, Sparsified, Traced, TracedNode
 
 
@@ -173,10 +174,9 @@ def linear(input: Any, weight: Any, bias: Any = None) -> Traced:
 
 def einsum(expr: Any, *operands: Any, **options: Any) -> Traced:
     """Trace an einsum of one or two operands."""
-    if len(operands) == 1 and isinstance(operands[0], list | tuple):
-        operands = tuple(operands[0])
-    if not isinstance(expr, str) or any(value is not None and value != "sum" for value in options.values()):
+    if any(value is not None and value != "sum" for value in options.values()):
         raise ValueError("only einsum's text and operands are fused")
+    expr, operands = call_form(expr, operands)
     if len(operands) > 2:
         raise ValueError("more than two operands need a contraction path")
     nodes = tuple(map(_node_of, operands))
