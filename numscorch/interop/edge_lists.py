@@ -70,7 +70,9 @@ def adj_t(
         raise SizeError(f"edge_index has shape {tuple(edges.shape)}: pass sources and targets, shape (2, edges){hint}")
     node_counts = _size(edges, size)
     check_nodes(edges, node_counts, "the graph has")
-    return _matrix(edges.flip(0), edge_weight, node_counts[::-1], format)
+    weights = torch.ones(edges.shape[1], device="cpu") if edge_weight is None else as_values(edge_weight)
+    A = from_coo(edges.flip(0), weights, node_counts[::-1], CSR if format is None else format)
+    return unweighted(A, edges.shape[1]) if edge_weight is None else A
 
 
 def check_nodes(edges: torch.Tensor, size: Sequence[int], description: str) -> None:
@@ -149,15 +151,6 @@ def _size(edges: torch.Tensor, size: int | Sequence[int | None] | None) -> tuple
     if len(size) != 2:
         raise SizeError(f"size is {tuple(size)}, but a graph's matrix has 2 dimensions: pass the number of nodes, or (sources, targets)")
     return as_shape([count if nodes is None else nodes for nodes, count in zip(size, largest, strict=True)])
-
-
-def _matrix(
-    places: torch.Tensor, weight: torch.Tensor | ArrayLike | None, shape: tuple[int, ...], format: Format | str | None
-) -> SparseTensor:
-    target = CSR if format is None else format
-    if weight is not None:
-        return from_coo(places, as_values(weight), shape, target)
-    return unweighted(from_coo(places, torch.ones(places.shape[1], device="cpu"), shape, target), places.shape[1])
 
 
 def unweighted(A: SparseTensor, edges: int) -> SparseTensor:

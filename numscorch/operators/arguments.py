@@ -17,7 +17,7 @@ import torch
 from ..convert.values import densified
 from ..errors import OperandError, UnsupportedError
 from ..tensors.arrays import as_operand
-from ..tensors.parameter import SparseParameter
+from ..tensors.parameter import unwrapped
 from ..tensors.sparse_tensor import SparseTensor
 from .naming import torchs, with_name
 
@@ -83,8 +83,7 @@ class Signature:
         return values, {key: self._dense(value) if key in self.dense or key not in self.names else value for key, value in named.items()}
 
     def _dense(self, value: Any) -> Any:
-        value = value.tensor if isinstance(value, SparseParameter) else value
-        return densified(value, self.name, "its argument must be dense") if isinstance(value, SparseTensor) else value
+        return densified(unwrapped(value), self.name, "its argument must be dense")
 
     def of_dense(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Call torch's function on a dense first argument; sparse arguments are made dense.

@@ -60,9 +60,7 @@ def _square(values: torch.Tensor) -> torch.Tensor:
 
 def root(values: torch.Tensor, order: float = 2) -> torch.Tensor:
     """The square root, or a root of another order; the gradient at 0 is 0."""
-    is_zero = values == 0
-    positive = torch.where(is_zero, torch.ones_like(values), values)
-    return torch.where(is_zero, values, positive.sqrt() if order == 2 else positive ** (1 / order))
+    return _power(values, 1 / order)
 
 
 def _spread(name: str, is_root: bool, with_mean: bool) -> Callable[..., Any]:

@@ -80,11 +80,8 @@ def as_tensor(data: torch.Tensor | ArrayLike, name: str) -> torch.Tensor:
             array = np.array(array, dtype=native, order="C")  # from_numpy rejects some of these, and kernels need writable memory
         return torch.from_numpy(array)
     except (TypeError, ValueError, RuntimeError) as error:
-        raise UnsupportedError(f"can't make a tensor of {name}, a {_described(data)}: {error}") from error
-
-
-def _described(data: object) -> str:
-    return f"{type(data).__name__} of dtype {data.dtype}" if isinstance(data, np.ndarray) else type(data).__name__
+        dtype = f" of dtype {data.dtype}" if isinstance(data, np.ndarray) else ""
+        raise UnsupportedError(f"can't make a tensor of {name}, a {type(data).__name__}{dtype}: {error}") from error
 
 
 def _from_sequence(data: Sequence[object]) -> torch.Tensor:
