@@ -88,26 +88,20 @@ class ChainRecorder:
         return Chain(tuple(self.functions)) if self.is_fixed else None
 
 
-@dataclass(frozen=True, slots=True)
-class Executable:
-    """The steps of a program for operands of a kind."""
+def run_steps(steps: Sequence[RequestStep], operands: Sequence[Any], compute: Callable[..., Any]) -> tuple[Any, Chain | None]:
+    """The result of an executable, and the chain for operands of these sizes; ``compute`` is ``dispatch.compute``.
 
-    steps: tuple[RequestStep, ...]
-
-    def run(self, operands: Sequence[Any], compute: Callable[..., Any]) -> tuple[Any, Chain | None]:
-        """The result, and the chain for operands of these sizes; ``compute`` is ``dispatch.compute``.
-
-        Raises:
-            SizeError: an index has two sizes.
-        """
-        values, recorder = list(operands), ChainRecorder()
-        for step in self.steps:
-            given = [values[at] for at in step.reads]
-            if SparseTensor not in map(type, given) and size_clash(step.request.subscripts, [value.shape for value in given]):
-                raise SizeError(f"the sizes of {step.request} differ")
-            values.append(compute(step.request, given, step.format))
-            recorder.note(step.request, step.format, step.reads, given, values[-1])
-        return values[-1], recorder.chain()
+    Raises:
+        SizeError: an index has two sizes.
+    """
+    values, recorder = list(operands), ChainRecorder()
+    for step in steps:
+        given = [values[at] for at in step.reads]
+        if SparseTensor not in map(type, given) and size_clash(step.request.subscripts, [value.shape for value in given]):
+            raise SizeError(f"the sizes of {step.request} differ")
+        values.append(compute(step.request, given, step.format))
+        recorder.note(step.request, step.format, step.reads, given, values[-1])
+    return values[-1], recorder.chain()
 
 
 def _is_alike(result: Any, plan: Plan | None, operands: Sequence[Any]) -> bool:

@@ -21,7 +21,7 @@ from ..schedule.facts import rounded
 from ..tensors.parameter import unwrapped
 from ..tensors.sparse_tensor import SparseTensor
 from . import gradients
-from .chains import ChainRecorder, Executable
+from .chains import ChainRecorder, run_steps
 from .derived_operands import derives, is_index_size, with_derived
 from .dispatch import compute
 from .fused_gradients import fused_with_gradients
@@ -58,7 +58,7 @@ def evaluate_parts(text: str, operands: Mapping[str, Any], format: Format | str 
     executable = known_plan(text, format, kinds)
     if executable is not None:
         with suppress(SizeError):  # sizes that do not fit: raised again below, in the words of the program
-            result, chain = executable.run(ready, compute)
+            result, chain = run_steps(executable, ready, compute)
             if chain is not None:
                 remember((text, format, *key), chain)
             return result
@@ -66,7 +66,7 @@ def evaluate_parts(text: str, operands: Mapping[str, Any], format: Format | str 
     result = _evaluated(text, dict(zip(operands, ready, strict=True)), format, recorder)
     if isinstance(result, Tensor | SparseTensor) and (chain := recorder.chain()) is not None:
         remember((text, format, *key), chain)
-        remember((text, format, *kinds), Executable(tuple(recorder.steps)))
+        remember((text, format, *kinds), tuple(recorder.steps))
     return result
 
 
@@ -130,7 +130,8 @@ def computed(
     """
     values = dict(operands)
     for name, value in operands.items():
-        if not _is_plain(value) and not is_index_size(text, name):
+        is_tensor = type(value) in (SparseTensor, Tensor) and value.ndim > 0  # it needs no conversion
+        if not is_tensor and not is_index_size(text, name):
             values[name] = unwrapped(_operand(value, operands))
             check_is_tensor(values[name])
     _prepare(text, parts, values)
@@ -215,11 +216,6 @@ def _check_ranks(text: str, part: ProgramPart, values: Mapping[str, Any]) -> Non
         if name in values and (order := values[name].ndim) != len(indices):
             access = written_access(name, indices, text)
             raise ExpressionError(f"{access} has {len(indices)} indices, but {name} has {order} dimensions\n  {text}")
-
-
-def _is_plain(value: Any) -> bool:
-    """Return whether a value is a tensor with dimensions, which needs no conversion."""
-    return (type(value) is SparseTensor or type(value) is Tensor) and value.ndim > 0
 
 
 def _operand(value: Any, operands: Mapping[str, Any]) -> Any:

@@ -29,9 +29,8 @@ from .fused_operands import by_rows
 from .native import wrap
 
 JOINING = ("=", "+=", "max=", "min=", "stored max=")  # assignment operators that can be fused
-FLOATS = ("float32", "float64")
 MOST_ACCESSES = 1000  # upper bound of the operand accesses of a part with all intermediate results inlined
-FUSED = (*FLOATS, "float16", "bfloat16")  # data types that can be fused; kernels widen the 16-bit types
+FUSED = ("float32", "float64", "float16", "bfloat16")  # data types that can be fused; kernels widen the 16-bit types
 DTYPES = {dtype: str(dtype).removeprefix("torch.") for dtype in STORED}
 
 

@@ -72,12 +72,12 @@ def _with_pairs(parts: tuple[ProgramPart, ...], at: int, pairs: tuple[Pair, ...]
     for name, pair in zip(results, pairs, strict=True):
         terms, _, result = pair.expr.partition("->")
         left, right, kept = (tuple(letters[letter] for letter in term) for term in (*terms.split(","), result))
+        subscripts = Subscripts((left, right), kept)
         if part.request.value is not None:
-            form = Form(in_order=part.request.form.in_order or name != part.name)
-            subscripts = Subscripts((left, right), kept)
-            request = Request(subscripts, product_of(subscripts), form=form)
+            in_order = part.request.form.in_order or name != part.name
+            request = Request(subscripts, product_of(subscripts), form=Form(in_order=in_order))
         elif all(len(index) == 1 for index in indices):
-            request = plain_request(Subscripts((left, right), kept))
+            request = plain_request(subscripts)
         else:  # torch's einsum takes no names such as e0
             request = einsum_request(pair.expr, (len(left), len(right)))
         pieces.append(ProgramPart(name, (names[pair.left], names[pair.right]), request))
