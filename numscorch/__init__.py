@@ -53,7 +53,7 @@ from .interop.graphs import (
 from .ir.format import BCSR, COO, CSC, CSF, CSR, DCSC, DCSR, DIA, ELL, NM, NMG, Format
 from .operators.attributes import coalesce, ordered as _ordered, sort
 from .operators.constructors import diag, diags, empty, eye, full, ones, rand, randn, tensor, zeros
-from .operators.naming import publish as _publish
+from .operators.naming import fallback as _fallback, publish as _publish
 from .operators.sparse_constructors import (
     sparse_bsc_tensor,
     sparse_bsr_tensor,
@@ -192,6 +192,7 @@ __all__ = [
 
 _publish(globals())
 _rebuild_pattern.__module__ = _find_sparsifier.__module__ = __name__  # pickles refer to these too
+_find_in_torch = _fallback(globals(), _torch)[0]
 
 
 def __getattr__(name: str) -> Any:
@@ -199,13 +200,7 @@ def __getattr__(name: str) -> Any:
         return _import_module(f".{name}", __name__)
     if name in _FUNCTIONS:
         raise AttributeError(_sentence(f"module {__name__!r}", name, _FUNCTIONS[name]))
-    if name.startswith("__"):
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    if name in operators.PUBLIC:
-        return operators.public(name)
-    if not hasattr(_torch, name):
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}, and neither has torch")
-    return getattr(_torch, name)
+    return operators.public(name) if name in operators.PUBLIC else _find_in_torch(name)
 
 
 def __dir__() -> list[str]:

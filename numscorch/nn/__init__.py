@@ -1,10 +1,8 @@
 """Neural network modules; names that this package does not define resolve to ``torch.nn``."""
 
-from typing import Any
-
 import torch
 
-from ..operators.naming import publish
+from ..operators.naming import fallback, publish
 from ..tensors.parameter import Parameter, SparseParameter
 from . import functional, graphs, patterns
 from .attention import SparseAttention, SparseTransformerEncoderLayer
@@ -37,15 +35,4 @@ __all__ = [
 ]
 
 publish(globals())
-
-
-def __getattr__(name: str) -> Any:
-    if name.startswith("__"):
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    if not hasattr(torch.nn, name):
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}, and neither has torch.nn")
-    return getattr(torch.nn, name)
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *dir(torch.nn)})
+__getattr__, __dir__ = fallback(globals(), torch.nn)

@@ -41,10 +41,8 @@ _attached = graph_break(attached)
 
 
 def draw_glorot(layer: torch.nn.Linear) -> None:
-    """Draw the weights with Glorot and Bengio's uniform initialization; the bias is 0."""
+    """Draw the weights of a layer without bias with Glorot and Bengio's uniform initialization."""
     torch.nn.init.xavier_uniform_(layer.weight)
-    if layer.bias is not None:
-        torch.nn.init.zeros_(layer.bias)
 
 
 class LazyLinear(torch.nn.Linear):
@@ -138,9 +136,7 @@ def checked_features(x: Any, channels: int, layer: torch.nn.Module, name: str = 
         )
     if (weight := next(layer.parameters(), None)) is not None:
         check_dtype(layer, weight, x, name)
-    if isinstance(x, SparseTensor) or x.layout is torch.strided:
-        return x
-    return _attached(x)
+    return x if isinstance(x, SparseTensor) or x.layout is torch.strided else _attached(x)
 
 
 def checked_pair(x: Any, channels: Sequence[int], layer: torch.nn.Module, node_dim: int | None = None) -> tuple[Features, Features | None]:

@@ -184,10 +184,7 @@ class Edges:
     @graph_break
     def matrix(self, weights: Tensor) -> SparseTensor:
         """Return the weights as a tensor (targets, sources, heads), summed over parallel edges."""
-        heads, pattern = weights.shape[1], self.placement.pattern
-        if self.placement.slots is not None:
-            weights = weights.new_zeros(pattern.nnz, heads).index_add(0, self.placement.slots, weights)
-        return SparseTensor(by_heads(pattern, heads), weights.flatten())
+        return SparseTensor(by_heads(self.placement.pattern, weights.shape[1]), self.placement.summed(weights).flatten())
 
     def features(self, edge_attr: Tensor, edge_dim: int, fill: Fill, end: int) -> Tensor:
         """Return the features of all edges, added loops included, (edges, edge_dim).

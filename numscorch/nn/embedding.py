@@ -108,7 +108,9 @@ class SparseEmbeddingBag(torch.nn.Module):
         starts, items, weights = self._bag_lists(input, offsets, per_sample_weights)
         _check_items(items, self.num_embeddings)
         if self.padding_idx is not None:
-            starts, items, weights = _drop_padding(self.padding_idx, starts, items, weights)
+            is_item = items != self.padding_idx
+            before = torch.cat([starts.new_zeros(1), is_item.cumsum(0, dtype=starts.dtype)])
+            starts, items, weights = before[starts.long()], items[is_item], None if weights is None else weights[is_item]
         return self._reduce(_bags(starts, items, weights, self), starts.diff())
 
     def _reduce(self, bags: SparseTensor, counts: torch.Tensor) -> torch.Tensor:
@@ -197,14 +199,17 @@ def ones_at(numbers: torch.Tensor, table: SparseTensor) -> SparseTensor:
 def _check_options(max_norm: float | None, scale_grad_by_freq: bool, mode: str, sparse: bool) -> None:
     if mode not in MODES:
         raise SizeError(f"mode={mode!r}: give one of {', '.join(MODES)}")
-    if max_norm is not None:
-        raise UnsupportedError(
-            "max_norm changes the weight during a forward pass: call weight.renorm_(2, 0, max_norm) under torch.no_grad()"
-        )
-    if scale_grad_by_freq:
-        raise UnsupportedError("scale_grad_by_freq is not supported: use per_sample_weights, or scale weight.grad")
-    if sparse:
-        raise UnsupportedError("sparse=True requests a sparse gradient, but the table's is dense: use torch.nn.EmbeddingBag for that")
+    options = (
+        (
+            max_norm is not None,
+            "max_norm changes the weight during a forward pass: call weight.renorm_(2, 0, max_norm) under torch.no_grad()",
+        ),
+        (scale_grad_by_freq, "scale_grad_by_freq is not supported: use per_sample_weights, or scale weight.grad"),
+        (sparse, "sparse=True requests a sparse gradient, but the table's is dense: use torch.nn.EmbeddingBag for that"),
+    )
+    for is_requested, reason in options:
+        if is_requested:
+            raise UnsupportedError(reason)
 
 
 def _bags(starts: torch.Tensor, items: torch.Tensor, weights: torch.Tensor | None, owner: SparseEmbeddingBag) -> SparseTensor:
@@ -230,12 +235,6 @@ def _starts(offsets: torch.Tensor, count: int, has_end: bool) -> torch.Tensor:
         last = f"end at {count}" if has_end else f"lie below {count + 1}"
         raise RangeError(f"offsets {text}: for {count} items, offsets start at 0, don't decrease, and {last}")
     return starts
-
-
-def _drop_padding(padding: int, starts: torch.Tensor, items: torch.Tensor, weights: torch.Tensor | None) -> BagLists:
-    is_item = items != padding
-    before = torch.cat([starts.new_zeros(1), is_item.cumsum(0, dtype=starts.dtype)])
-    return before[starts.long()], items[is_item], None if weights is None else weights[is_item]
 
 
 def _check_items(items: torch.Tensor, count: int) -> None:

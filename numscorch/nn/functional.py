@@ -13,6 +13,7 @@ from ..errors import SizeError, UnsupportedError
 from ..frontend.broadcasting import broadcast_shape
 from ..ir.format import Format, as_format
 from ..operators.elementwise import is_sparse
+from ..operators.naming import fallback
 from ..programs.operands import in_autocast
 from ..tensors.graph_breaks import graph_break
 from ..tensors.modes import as_numpy
@@ -202,13 +203,4 @@ def _check_attention(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor
         )
 
 
-def __getattr__(name: str) -> Any:
-    if name.startswith("__"):
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    if not hasattr(torch.nn.functional, name):
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}, and neither has torch.nn.functional")
-    return getattr(torch.nn.functional, name)
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *dir(torch.nn.functional)})
+__getattr__, __dir__ = fallback(globals(), torch.nn.functional)

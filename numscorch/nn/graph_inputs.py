@@ -20,6 +20,7 @@ from ..frontend.datatypes import summed_in
 from ..interop.edge_lists import check_nodes, check_unpadded, counted
 from ..ir.format import CSR
 from ..programs.gradients import attached
+from ..programs.native import forget
 from ..tensors.arrays import as_indices, as_values
 from ..tensors.modes import as_numpy, made_outside, without_autocast
 from ..tensors.packing import is_identity, of_entries, pack
@@ -60,7 +61,7 @@ def remembered(tensor: Tensor, key: Hashable, make: Callable[[], T]) -> T:
         return make()
     entry, state = _entries.get(id(tensor)), (tensor._version, tensor.data_ptr() if tensor.layout is torch.strided else 0)
     if entry is None or entry[0]() is not tensor or entry[1] != state:
-        entry = _entries[id(tensor)] = weakref.ref(tensor, partial(_forget, _entries, id(tensor))), state, {}
+        entry = _entries[id(tensor)] = weakref.ref(tensor, partial(forget, _entries, id(tensor))), state, {}
     values = entry[2]
     if key not in values:
         with torch.no_grad(), without_autocast():  # later calls may train, or use another precision
@@ -69,13 +70,6 @@ def remembered(tensor: Tensor, key: Hashable, make: Callable[[], T]) -> T:
             values.clear()
         values[key] = computed
     return values[key]
-
-
-def _forget(entries: dict[int, Entry], number: int, dead: weakref.ref[Tensor]) -> None:
-    """Drop the entry of a freed tensor, unless another tensor has reused its id."""
-    entry = entries.get(number)  # a parameter, because the module's globals are gone at interpreter shutdown
-    if entry is not None and entry[0] is dead:
-        del entries[number]
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,10 +86,14 @@ class EdgePlacement:
         values = weights if self.selection is None else weights.index_select(0, self.selection)
         if self.added_loops:
             values = torch.cat([values, values.new_full((self.added_loops,), fill)])
-        if self.slots is not None:
-            wide = summed_in(values.dtype)
-            values = values.new_zeros(self.pattern.nnz, dtype=wide).index_add(0, self.slots, values.to(wide)).to(values.dtype)
-        return SparseTensor(self.pattern, values)
+        return SparseTensor(self.pattern, self.summed(values))
+
+    def summed(self, values: Tensor) -> Tensor:
+        """Return the values of the matrix, each the sum of the values of parallel edges."""
+        if self.slots is None:
+            return values
+        wide = values.new_zeros(self.pattern.nnz, *values.shape[1:], dtype=summed_in(values.dtype))
+        return wide.index_add(0, self.slots, values.to(wide.dtype)).to(values.dtype)
 
 
 def place_edges(endpoints: Tensor, shape: tuple[int, int], loops: str) -> EdgePlacement:
@@ -114,8 +112,7 @@ def place_edges(endpoints: Tensor, shape: tuple[int, int], loops: str) -> EdgePl
         selection, missing = torch.cat([selection, last[last >= 0]]), (last < 0).nonzero().flatten()
         endpoints = torch.cat([endpoints[:, selection], missing.expand(2, -1)], dim=1)
     pattern, positions, order = pack(as_numpy(endpoints), shape, CSR)
-    slots = torch.empty(len(order), dtype=torch.int64)
-    slots[torch.from_numpy(order)] = torch.from_numpy(positions)
+    slots = torch.empty(len(order), dtype=torch.int64).index_copy_(0, torch.from_numpy(order), torch.from_numpy(positions))
     return EdgePlacement(pattern, None if is_identity(as_numpy(slots), pattern.nnz) else slots, selection, len(missing))
 
 
@@ -161,9 +158,7 @@ class GraphInput:
         weights = torch.ones(self.edges, dtype=dtype) if stored is None else stored
         weights = weights if dtype is None else weights.to(dtype)
         weights = weights if weights.requires_grad else weights.detach()  # a new tensor: the cache must not keep the user's alive
-        if isinstance(A, SparseTensor) and keeps_entries:
-            return A.with_values(weights)
-        return self.place(loops).matrix(weights, fill)
+        return A.with_values(weights) if isinstance(A, SparseTensor) and keeps_entries else self.place(loops).matrix(weights, fill)
 
     def remember(self, key: tuple[Hashable, ...], make: Callable[[], T]) -> T:
         """Return ``make()``, cached by ``key`` unless the weights require grad."""

@@ -157,7 +157,7 @@ def bigbird(n: int, block: int = 16, global_: int | Iterable[int] = 2, random: i
     name = "bigbird"
     counts = _checked_int(name, "random", random), _checked_int(name, "window", window)
     sizes = _length(name, n), _checked_int(name, "block", block, 1), *counts
-    return ones_at(_bigbird(*sizes, _positions(n, global_), int(seed)))
+    return ones_at(_union((_block_rows(*sizes, int(seed)), _global_tokens(n, _positions(n, global_)))))
 
 
 def longformer(n: int, window: int, global_: int | Iterable[int] = 0) -> SparseTensor:
@@ -182,7 +182,8 @@ def longformer(n: int, window: int, global_: int | Iterable[int] = 0) -> SparseT
             [1., 1., 1., 1.],
             [1., 0., 1., 1.]])
     """
-    return ones_at(_longformer(_length("longformer", n), _checked_int("longformer", "window", window), _positions(n, global_)))
+    width = _checked_int("longformer", "window", window) // 2
+    return ones_at(_union((_sliding_window(_length("longformer", n), width), _global_tokens(n, _positions(n, global_)))))
 
 
 def block(mask: torch.Tensor | np.ndarray | Sequence[Sequence[bool]], size: int) -> SparseTensor:
@@ -213,6 +214,9 @@ def block(mask: torch.Tensor | np.ndarray | Sequence[Sequence[bool]], size: int)
 
 
 # ---- cached constructors of patterns
+
+
+_union = lru_cache(2 * MAX_PATTERNS)(union_of)  # of BigBird's and Longformer's parts, which are cached, too
 
 
 @lru_cache(MAX_PATTERNS)
@@ -251,16 +255,6 @@ def _block_rows(n: int, size: int, count: int, window: int | None, seed: int) ->
     columns = np.concatenate([runs(low, high - low), random.ravel()])
     keys = np.sort((rows * blocks + columns)[(columns >= 0) & (columns < blocks)])
     return expand_blocks(keys // max(blocks, 1), keys % max(blocks, 1), (blocks, blocks), size, (n, n))
-
-
-@lru_cache(MAX_PATTERNS)
-def _bigbird(n: int, size: int, random: int, window: int, tokens: tuple[int, ...], seed: int) -> Pattern:
-    return union_of((_block_rows(n, size, random, window, seed), _global_tokens(n, tokens)))
-
-
-@lru_cache(MAX_PATTERNS)
-def _longformer(n: int, window: int, tokens: tuple[int, ...]) -> Pattern:
-    return union_of((_sliding_window(n, window // 2), _global_tokens(n, tokens)))
 
 
 @lru_cache(MAX_PATTERNS)

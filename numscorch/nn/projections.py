@@ -86,7 +86,9 @@ class SparseMultiheadAttention(WeightsFirst, torch.nn.MultiheadAttention):
         mask = _combined_mask(attn_mask, key_padding_mask, q)
         weights = None
         if need_weights:
-            attended, weights = self._weigh_values(q, k, v, mask)
+            scores = q @ k.transpose(-1, -2) / sqrt(q.shape[-1])
+            weights = dropout((scores if mask is None else scores + mask).softmax(-1), self.dropout, self.training)
+            attended = weights @ v
             weights = weights.mean(1) if average_attn_weights else weights
             weights = weights if is_batched else weights[0]
         else:
@@ -108,13 +110,6 @@ class SparseMultiheadAttention(WeightsFirst, torch.nn.MultiheadAttention):
         """Split a projection into heads, (N, heads, L, head size)."""
         batch = projected.transpose(0, 1) if is_sequence_first else projected if projected.ndim == 3 else projected[None]
         return batch.unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
-
-    def _weigh_values(
-        self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor | None
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        scores = q @ k.transpose(-1, -2) / sqrt(q.shape[-1])
-        weights = dropout((scores if mask is None else scores + mask).softmax(-1), self.dropout, self.training)
-        return weights @ v, weights
 
     def to_dense(self) -> torch.nn.MultiheadAttention:
         """Return a torch.nn.MultiheadAttention with dense projections."""

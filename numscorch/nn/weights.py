@@ -122,24 +122,12 @@ class WithSparseWeight(WeightsFirst):
         check_dense(cls, dense, cls.DENSE)
         stored = sparsify(dense.weight.detach().flatten(1), sparsifier, format)
         layer = cls(**cls._shared_arguments(dense), pattern=stored, format=stored.format, dtype=stored.dtype)
-        with torch.no_grad():
-            layer.weight.values.copy_(stored.values)
-            layer.weight.requires_grad = dense.weight.requires_grad
-            if layer.bias is not None:
-                layer.bias.copy_(dense.bias)
-                layer.bias.requires_grad_(dense.bias.requires_grad)
-        return layer.train(dense.training)
+        return _with_state(layer, stored.values, dense)
 
     def to_dense(self) -> Any:
         """Return the dense module of torch.nn, with the same weight, training mode and frozen parameters."""
         dense: Any = self.DENSE(**self._shared_arguments(self), dtype=self.weight.dtype)
-        with torch.no_grad():
-            dense.weight.copy_(self.weight.tensor.to_dense().reshape(dense.weight.shape))
-            dense.weight.requires_grad_(self.weight.requires_grad)
-            if self.bias is not None:
-                dense.bias.copy_(self.bias)
-                dense.bias.requires_grad_(self.bias.requires_grad)
-        return dense.train(self.training)
+        return _with_state(dense, self.weight.tensor.detach().to_dense().reshape(dense.weight.shape), self)
 
     @classmethod
     def _shared_arguments(cls, module: Any) -> dict[str, Any]:
@@ -149,6 +137,17 @@ class WithSparseWeight(WeightsFirst):
 
     def _weight_summary(self) -> str:
         return f"density={self.weight.density:.3g}, {self.weight.format.name}"
+
+
+@torch.no_grad()
+def _with_state(module: Any, weight: torch.Tensor, source: Any) -> Any:
+    """Return a module after its weight is set, and bias, training mode and frozen parameters are those of ``source``."""
+    module.weight.copy_(weight)
+    module.weight.requires_grad = source.weight.requires_grad
+    if getattr(source, "bias", None) is not None:
+        module.bias.copy_(source.bias)
+        module.bias.requires_grad = source.bias.requires_grad
+    return module.train(source.training)
 
 
 def check_weight(owner: WithSparseWeight, value: Any) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from types import FunctionType
+from types import FunctionType, ModuleType
 from typing import Any
 
 import torch
@@ -30,3 +30,16 @@ def publish(module: Mapping[str, Any]) -> None:
     for name in module["__all__"]:
         if isinstance(value := module.get(name), type | FunctionType):
             value.__module__ = module["__name__"]
+
+
+def fallback(module: Mapping[str, Any], torch_module: ModuleType) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """``__getattr__`` and ``__dir__`` of a module whose other names are those of one of torch's modules."""
+
+    def find(name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(f"module {module['__name__']!r} has no attribute {name!r}")
+        if not hasattr(torch_module, name):
+            raise AttributeError(f"module {module['__name__']!r} has no attribute {name!r}, and neither has {torch_module.__name__}")
+        return getattr(torch_module, name)
+
+    return find, lambda: sorted({*module, *dir(torch_module)})

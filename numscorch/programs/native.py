@@ -6,6 +6,8 @@ The cache sets no attribute on a user's tensor, because pickles would include it
 from __future__ import annotations
 
 import weakref
+from functools import partial
+from typing import Any
 
 import torch
 
@@ -34,12 +36,12 @@ def _wrap_anew(tensor: torch.Tensor) -> SparseTensor:
     if tensor.is_inference() or wrapper.values.data_ptr() != values.data_ptr():
         return wrapper
     key = id(tensor)
-    _wrappers[key] = (weakref.ref(tensor, lambda dead: _forget(key, dead)), tensor._version, wrapper)
+    _wrappers[key] = (weakref.ref(tensor, partial(forget, _wrappers, key)), tensor._version, wrapper)
     return wrapper
 
 
-def _forget(key: int, dead: weakref.ref[torch.Tensor]) -> None:
-    """Drop the entry of a dead tensor unless a new tensor has its id."""
-    entry = _wrappers.get(key)
+def forget(entries: dict[int, Any], number: int, dead: weakref.ref[torch.Tensor]) -> None:
+    """Drop the entry of a freed tensor, unless another tensor has reused its id; an entry starts with a reference to its tensor."""
+    entry = entries.get(number)  # a parameter, because the module's globals are gone at interpreter shutdown
     if entry is not None and entry[0] is dead:
-        del _wrappers[key]
+        del entries[number]

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 from zlib import crc32
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
@@ -24,15 +24,22 @@ from ..tensors.modes import in_transform
 _active: ContextVar[frozenset[tuple[str, ...]]] = ContextVar("active", default=frozenset())  # ranks with an operation in progress
 
 
-@dataclass(frozen=True)
 class Ranks:
     """The ranks of some dimensions of a mesh, in row-major order.
 
     Args:
         groups: the process groups of the dimensions, each with ranks that differ in this dimension only.
+
+    Attributes:
+        names: the names of the groups.
+        size: the number of ranks.
+        rank: the number of this rank.
     """
 
-    groups: tuple[dist.ProcessGroup, ...]
+    def __init__(self, groups: tuple[dist.ProcessGroup, ...]):
+        self.groups, self.names = groups, tuple(group.group_name for group in groups)
+        sizes = [group.size() for group in groups]
+        self.size, self.rank = prod(sizes), int(np.ravel_multi_index([group.rank() for group in groups], sizes))
 
     @classmethod
     def of(cls, mesh: DeviceMesh, dims: Sequence[int] | None = None) -> Ranks:
@@ -53,23 +60,6 @@ class Ranks:
                 "pass a mesh of all ranks"
             )
         return cls(tuple(mesh.get_group(dim) for dim in (range(mesh.ndim) if dims is None else dims)))
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        return tuple(group.group_name for group in self.groups)
-
-    @property
-    def size(self) -> int:
-        """The number of ranks."""
-        return prod(group.size() for group in self.groups)
-
-    @property
-    def rank(self) -> int:
-        """The number of this rank."""
-        number = 0
-        for group in self.groups:
-            number = number * group.size() + group.rank()
-        return number
 
     def gathered(self, mine: torch.Tensor) -> torch.Tensor:
         """The tensors of all ranks, which have the same shape; shape (size, \\*).
@@ -97,11 +87,6 @@ class Ranks:
             source, at = divmod(source, group.size())
             dist.broadcast_object_list(box, group=group, group_src=at)
         return box[0]
-
-    def reduce(self, total: torch.Tensor, op: Any = dist.ReduceOp.SUM) -> None:
-        """Replace a tensor by its sum over all ranks, or by another reduction."""
-        for group in self.groups:
-            dist.all_reduce(total, op, group)
 
 
 @contextmanager
@@ -190,6 +175,16 @@ def every(ranks: Ranks, what: str, value: Any) -> list[Any]:
     agree(ranks, f"gathers {what}")
     with reporting_lost_ranks(ranks, f"gathers {what}"):
         return ranks.gathered_objects(value)
+
+
+def reduce(ranks: Ranks, total: torch.Tensor, step: str, op: Any = dist.ReduceOp.SUM, agreeing: Ranks | None = None) -> torch.Tensor:
+    """Replace a tensor by its sum over some ranks, or by another reduction, and return it; ``agreeing`` take the step together."""
+    together = agreeing or ranks
+    agree(together, step)
+    with reporting_lost_ranks(together, step):
+        for group in ranks.groups:
+            dist.all_reduce(total, op, group)
+    return total
 
 
 def check_equal(ranks: Ranks, what: str, value: Any) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import warnings
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib.metadata import version
 from os import PathLike, fspath
 from pathlib import Path
@@ -65,19 +66,15 @@ def shard(
 
     Source: Tripathy, Yelick and Buluc, "Reducing Communication in Graph Neural Network Training", SC 2020, sections 4.1 and 4.2.
     """
-    ranks = Ranks.of(mesh)
-    with collective(ranks, "shard"):
-        _check_versions(ranks)
-        grid = read_grid(mesh, placements)
+    with _constructing("shard", mesh, placements) as (ranks, grid):
         whole = _shared(None if A is None else _matrix(A), ranks)
         places = read_permutation(whole, permute, grid.ranks.size)
         moved = whole if places is None else permuted(whole, places)
         rows = read_partition(partition, torch.bincount(moved.indices()[0], minlength=moved.shape[0]), grid.rows)
-        columns = rows if moved.shape[0] == moved.shape[1] else Partition.even(moved.shape[1], grid.rows)
         order = None if places is None else zlib.crc32(places.numpy().tobytes())
         check_equal(ranks, "the placements, the partition, or the permutation", (grid.placements, rows, order))
         local = moved[slice(*rows.range_of(grid.block))].to(CSR)
-    return _sharded_block(local, rows, columns, grid, places)
+    return _sharded_block(local, rows, grid, permutation=places)
 
 
 def from_local_rows(
@@ -102,10 +99,7 @@ def from_local_rows(
         SizeError: the matrix does not have two dimensions, or ``columns`` does not fit.
         UnsupportedError: the placements are not supported.
     """
-    ranks = Ranks.of(mesh)
-    with collective(ranks, "from_local_rows"):
-        _check_versions(ranks)
-        grid = read_grid(mesh, placements)
+    with _constructing("from_local_rows", mesh, placements) as (ranks, grid):
         matrix = _matrix(local)
         width = matrix.shape[1]
         options = width, matrix.dtype, columns and list(columns), grid.placements
@@ -117,11 +111,8 @@ def from_local_rows(
                 "Shard(0) must be the same"
             )
         rows = Partition.of_sizes([size for _, size, _ in sorted(blocks)])
-        if columns is not None:
-            column_partition = read_partition(columns, torch.zeros(width), grid.rows)
-        else:
-            column_partition = rows if rows.size == width else Partition.even(width, grid.rows)
-    return _sharded_block(matrix, rows, column_partition, grid)
+        column_partition = None if columns is None else read_partition(columns, torch.zeros(width), grid.rows)
+    return _sharded_block(matrix, rows, grid, column_partition)
 
 
 def load(
@@ -151,28 +142,37 @@ def load(
     """
     if Path(path).is_dir():
         return _from_checkpoint(fspath(path), mesh, placements, partition, key)
-    with collective(Ranks.of(mesh), "load"):
-        grid = read_grid(mesh, placements)
+    with _constructing("load", mesh, placements) as (_, grid):
         A = _mapped(Path(path))
         if A.format != CSR:
             raise FormatError(f"{path} holds a tensor in {A.format.name}: save A.to(ns.CSR), whose rows can be read by themselves")
-        pos = A.pattern.arrays[1][0]
-        start, stop = read_partition(partition, pos.diff(), grid.rows).range_of(grid.block)
+        entries = A.pattern.arrays[1][0].diff()  # of each row
+        start, stop = read_partition(partition, entries, grid.rows).range_of(grid.block)
         local = A[start:stop].to(CSR)
         local = local.with_values(torch.clone(local.values))
     return from_local_rows(local, mesh, placements=placements)
 
 
+@contextmanager
+def _constructing(name: str, mesh: DeviceMesh, placements: Placement | Sequence[Placement]) -> Iterator[tuple[Ranks, Grid]]:
+    """A collective operation of all ranks of a mesh, with the ranks and the grid of the matrix."""
+    ranks = Ranks.of(mesh)
+    with collective(ranks, name):
+        check_equal(ranks, "the version of numscorch or torch", (version("numscorch"), torch.__version__))
+        yield ranks, read_grid(mesh, placements)
+
+
 def _sharded_block(
-    local: SparseTensor, rows: Partition, columns: Partition, grid: Grid, permutation: torch.Tensor | None = None
+    local: SparseTensor, rows: Partition, grid: Grid, columns: Partition | None = None, permutation: torch.Tensor | None = None
 ) -> ShardedSparseTensor:
-    """The sharded matrix with these rows of a block. Ranks that hold copies of it do not wait for each other."""
+    """The sharded matrix with these rows of a block. Ranks that hold copies of it do not wait for each other.
+
+    By default, the columns of a square matrix have the partition of its rows; those of another matrix have torch's chunks.
+    """
+    width = local.shape[1]
+    columns = columns or (rows if rows.size == width else Partition.even(width, grid.rows))
     with collective(grid.ranks, "sharding a matrix"):
         return ShardedSparseTensor(*make_layout(local, rows, columns, grid, permutation))
-
-
-def _check_versions(ranks: Ranks) -> None:
-    check_equal(ranks, "the version of numscorch or torch", (version("numscorch"), torch.__version__))
 
 
 def _matrix(A: SparseTensor | torch.Tensor) -> SparseTensor:
@@ -262,8 +262,7 @@ def _by_name(A: SparseTensor, name: str, ranks: int) -> torch.Tensor:
 
 
 def permuted(A: SparseTensor, places: torch.Tensor) -> SparseTensor:
-    to = torch.empty_like(places)
-    to[places] = torch.arange(len(places))
+    to = torch.empty_like(places).index_copy_(0, places, torch.arange(len(places)))
     return from_coo(to[A.indices()], A.values, A.shape, format=CSR)
 
 
@@ -287,16 +286,12 @@ def _mapped(file: Path) -> SparseTensor:
 def _from_checkpoint(
     path: str, mesh: DeviceMesh, placements: Placement | Sequence[Placement], partition: str | Sequence[int], key: str | None
 ) -> ShardedSparseTensor:
-    ranks = Ranks.of(mesh)
-    with collective(ranks, "load"):
-        grid = read_grid(mesh, placements)
+    with _constructing("load", mesh, placements) as (ranks, grid):
         prefix, saved = _saved_matrix(path, key)
         pos, shape, permutation = _read(
             path, prefix, {name: torch.empty(saved[name].size, dtype=torch.int64) for name in (POS, SHAPE, PERMUTATION)}
         )
-        height, width = shape.tolist()
         rows = read_partition(partition, pos.diff(), grid.rows)
-        columns = rows if height == width else Partition.even(width, grid.rows)
         check_equal(ranks, "the placements, the partition, or the matrix of the checkpoint", (grid.placements, rows, prefix))
         start, stop = rows.range_of(grid.block)
         first, last = int(pos[start]), int(pos[stop])
@@ -305,8 +300,8 @@ def _from_checkpoint(
             for name in (CRD, VALUES)
         }
         crd, values = (local_part(array, first, last) for array in _read(path, prefix, entries))
-        local = from_csr(pos[start : stop + 1] - first, crd, values, (stop - start, width), assume_sorted=True)
-    return _sharded_block(local, rows, columns, grid, permutation if len(permutation) else None)
+        local = from_csr(pos[start : stop + 1] - first, crd, values, (stop - start, int(shape[1])), assume_sorted=True)
+    return _sharded_block(local, rows, grid, permutation=permutation if len(permutation) else None)
 
 
 def _read(path: str, prefix: str, arrays: Mapping[str, torch.Tensor]) -> list[Any]:

@@ -20,7 +20,7 @@ from .agreement import Ranks, agree, reporting_lost_ranks
 from .partition import Partition
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Transfer:
     """Rows on their way.
 
@@ -29,12 +29,16 @@ class Transfer:
         received: the buffer in which rows arrive.
         work: the handle of the pending operation; None if nothing is sent.
         buffer: the rows that are sent, if later exchanges can overwrite them.
+        back: the transfer of the gradients of received rows, in the backward pass.
+        token: connects the received rows with the sent ones in autograd's graph, until they are read.
     """
 
     exchange: HaloExchange
     received: torch.Tensor
     work: Any = None
     buffer: torch.Tensor | None = None
+    back: Transfer | None = None
+    token: torch.Tensor | None = None
 
     def wait(self) -> torch.Tensor:
         """The received rows.
@@ -55,6 +59,17 @@ class Transfer:
         total = rows.index_add(0, self.exchange.sent, received)
         self.exchange.buffers.keep(received)
         return total
+
+    def halo(self) -> torch.Tensor:
+        """Wait for the rows of the halo. Differentiable, if the transfer began with :meth:`HaloExchange.begin`."""
+        received = self.wait()
+        token, self.token = self.token, None  # its graph refers to this transfer: a cycle would keep the rows until garbage is collected
+        return received if token is None else _Halo.apply(token, received, self)  # type: ignore[no-untyped-call]
+
+    def release(self, result: torch.Tensor) -> None:
+        """Keep the buffer of the halo for the next exchange, unless the gradient of ``result`` needs it."""
+        if not result.requires_grad:
+            self.exchange.buffers.keep(self.received)
 
 
 class Buffers:
@@ -92,7 +107,10 @@ class HaloExchange:
     Attributes:
         number: the number of the exchange, the same on all ranks; ranks with different matrices are detected by it.
         part: the part that this rank owns.
+        range: the first column that this rank owns, and the first one after its columns.
+        owned: the number of columns that this rank owns.
         halo: the columns that this rank needs and others own, in ascending order.
+        extent: the number of owned columns and halo columns.
         sent: the rows that this rank sends, as positions among its own rows, in the order of their receivers.
         bytes_sent: number of bytes that this rank has sent to other ranks so far.
     """
@@ -102,8 +120,10 @@ class HaloExchange:
     def __init__(self, ranks: Ranks, group: dist.ProcessGroup | None, partition: Partition, parts: Sequence[int], needed: torch.Tensor):
         self.ranks, self.group, self.partition = ranks, group, partition
         self.number, self.part = 0, parts[0 if group is None else group.rank()]
+        self.range, self.owned = partition.range_of(self.part), partition.sizes[self.part]
         self.bytes_sent, self.buffers = 0, Buffers()
         self.halo = torch.unique(needed[~self.is_own(needed)])
+        self.extent = self.owned + len(self.halo)
         received = torch.bincount(partition.owners(self.halo), minlength=partition.ranks)[list(parts)]
         counts, wanted = received.clone(), self.halo
         if group is not None:
@@ -113,21 +133,6 @@ class HaloExchange:
             dist.all_to_all_single(wanted, self.halo, counts.tolist(), received.tolist(), group=group)
         self.receive_counts, self.send_counts = received.tolist(), counts.tolist()
         self.sent = wanted - self.range[0]
-
-    @property
-    def range(self) -> tuple[int, int]:
-        """The first column that this rank owns, and the first one after its columns."""
-        return self.partition.range_of(self.part)
-
-    @property
-    def owned(self) -> int:
-        """The number of columns that this rank owns."""
-        return self.partition.sizes[self.part]
-
-    @property
-    def extent(self) -> int:
-        """The number of owned columns and halo columns."""
-        return self.owned + len(self.halo)
 
     @property
     def known(self) -> torch.Tensor:
@@ -171,24 +176,23 @@ class HaloExchange:
             work = dist.all_to_all_single(to, sent, receive_counts, send_counts, group=self.group, async_op=True)
         return Transfer(self, received, work)
 
-    def begin(self, x: torch.Tensor, purpose: str = "") -> tuple[torch.Tensor, Arrival]:
-        """Start an exchange that autograd differentiates: returns ``x``, for the products that need no halo, and the arrival of the halo.
+    def begin(self, x: torch.Tensor, purpose: str = "") -> tuple[torch.Tensor, Transfer]:
+        """Start an exchange that autograd differentiates: returns ``x``, for the products that need no halo, and the transfer of the halo.
 
         In the backward pass, the gradient of the halo is sent while other gradients are computed, and is added to the gradient of ``x``.
         """
         is_differentiated = torch.is_grad_enabled() and x.requires_grad  # on all ranks, or on none: the backward pass sends back
-        arrival = Arrival(self, self.start(x.detach(), "sends, and differentiates," if is_differentiated else "sends", purpose))
-        if not is_differentiated:
-            return x, arrival
-        same, arrival.token = _Begin.apply(x, arrival)  # type: ignore[no-untyped-call]
-        return same, arrival
+        transfer = self.start(x.detach(), "sends, and differentiates," if is_differentiated else "sends", purpose)
+        if is_differentiated:
+            x, transfer.token = _Begin.apply(x, transfer)  # type: ignore[no-untyped-call]
+        return x, transfer
 
     def extended(self, x: torch.Tensor) -> torch.Tensor:
         """The owned rows and the rows of the halo. Differentiable."""
         if self.group is None:
             return x
-        same, arrival = self.begin(x)
-        return torch.cat([same, arrival.halo()])
+        same, transfer = self.begin(x)
+        return torch.cat([same, transfer.halo()])
 
     def returned(self, rows: torch.Tensor) -> torch.Tensor:
         """The owned part of ``rows`` plus what other ranks have in their halo, the transpose of :meth:`extended`. Differentiable."""
@@ -201,40 +205,18 @@ def _bytes(rows: torch.Tensor) -> torch.Tensor:
     return rows.as_strided((len(rows), length), (length, 1)).view(torch.uint8)  # the stride of a dimension of size 1 is arbitrary
 
 
-class Arrival:
-    """The rows of the halo of one exchange."""
-
-    def __init__(self, exchange: HaloExchange, transfer: Transfer):
-        self.exchange, self.transfer = exchange, transfer
-        self.back: Transfer | None = None  # in the backward pass
-        self.token: torch.Tensor | None = None  # connects the halo with x in autograd's graph, until the halo is read
-
-    def halo(self) -> torch.Tensor:
-        """Wait for the rows of the halo."""
-        received = self.transfer.wait()
-        token, self.token = self.token, None  # its graph refers to this arrival: a cycle would keep the rows until garbage is collected
-        if token is not None:
-            received = _Halo.apply(token, received, self)  # type: ignore[no-untyped-call]
-        return received
-
-    def release(self, result: torch.Tensor) -> None:
-        """Keep the buffer of the halo for the next exchange, unless the gradient of ``result`` needs it."""
-        if not result.requires_grad:
-            self.exchange.buffers.keep(self.transfer.received)
-
-
 class _Begin(torch.autograd.Function):
     """The identity; its gradient adds what other ranks send back."""
 
     @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, arrival: Arrival) -> tuple[torch.Tensor, torch.Tensor]:
-        ctx.arrival = arrival
+    def forward(ctx: Any, x: torch.Tensor, transfer: Transfer) -> tuple[torch.Tensor, torch.Tensor]:
+        ctx.transfer = transfer
         return x.view_as(x), x.new_empty(0)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: torch.Tensor, token: torch.Tensor) -> tuple[torch.Tensor, None]:
-        back, ctx.arrival.back = ctx.arrival.back, None
+        back, ctx.transfer.back = ctx.transfer.back, None
         return gradient if back is None else back.add_to(gradient), None  # back is None if the halo was not used
 
 
@@ -242,14 +224,14 @@ class _Halo(torch.autograd.Function):
     """The received rows; their gradient is sent back."""
 
     @staticmethod
-    def forward(ctx: Any, token: torch.Tensor, received: torch.Tensor, arrival: Arrival) -> torch.Tensor:
-        ctx.arrival = arrival
+    def forward(ctx: Any, token: torch.Tensor, received: torch.Tensor, transfer: Transfer) -> torch.Tensor:
+        ctx.transfer = transfer
         return received.view_as(received)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None, None]:
-        ctx.arrival.back = ctx.arrival.exchange.start_back(gradient)
+        ctx.transfer.back = ctx.transfer.exchange.start_back(gradient)
         return gradient.new_empty(0), None, None
 
 

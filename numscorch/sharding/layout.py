@@ -55,7 +55,9 @@ class Layout:
         permutation: the row of the original matrix at each place, if rows and columns were permuted.
 
     Attributes:
+        shape: the shape of the whole matrix.
         entries: the entries of all ranks, as a partition.
+        nnz: the number of entries on all ranks.
     """
 
     def __init__(
@@ -70,19 +72,11 @@ class Layout:
         self.rows, self.columns, self.matrix, self.permutation = row_exchange.partition, exchange.partition, matrix, permutation
         row_of, columns = matrix.indices()
         is_halo = columns >= exchange.owned
+        self.shape = torch.Size((self.rows.size, self.columns.size))
         self.entries = Partition.of_sizes(agree(self.ranks, "counts the entries of a matrix", matrix.nnz))
+        self.nnz = self.entries.size
         self.owned = self._part(~is_halo, row_of, columns, is_compact=False)
         self.halo = self._part(is_halo, row_of, columns - exchange.owned, is_compact=True)
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """The shape of the whole matrix."""
-        return self.rows.size, self.columns.size
-
-    @property
-    def nnz(self) -> int:
-        """The number of entries on all ranks."""
-        return self.entries.size
 
     def in_order(self) -> tuple[torch.Tensor, torch.Tensor]:
         """The entries by rows and ascending columns of the whole matrix: their positions among the local values, and their columns."""
@@ -146,8 +140,7 @@ def make_layout(
 
 def _csr(row_of: torch.Tensor, crd: torch.Tensor, values: torch.Tensor, shape: tuple[int, int]) -> SparseTensor:
     """The matrix with these columns and values, which are sorted by rows, and entries in these rows, in any order."""
-    pos = torch.zeros(shape[0] + 1, dtype=torch.int64)
-    torch.cumsum(torch.bincount(row_of, minlength=shape[0]), 0, out=pos[1:])
+    pos = torch.nn.functional.pad(torch.bincount(row_of, minlength=shape[0]).cumsum(0), (1, 0))
     index = torch.int32 if max(*shape, len(crd)) < 2**31 else torch.int64
     return from_csr(pos.to(index), crd.to(index), values, shape, assume_sorted=True, copy=False, check_invariants=False)
 
@@ -221,15 +214,13 @@ def values_of_state(layout: Layout, state: Mapping[str, Any]) -> torch.Tensor:
                 len(state[name]) != total or not torch.equal(local_part(state[name], start, start + len(array)).long(), array.long())
             ):
                 raise OperandError(
-                    f"the state has other entries than a sharded matrix of shape {layout.shape} with {layout.nnz} entries: {name} differs; "
-                    "ns.sharding.load(path, mesh) reads a matrix with its pattern from a checkpoint"
+                    f"the state has other entries than a sharded matrix of shape {tuple(layout.shape)} with {layout.nnz} entries: {name} "
+                    "differs; ns.sharding.load(path, mesh) reads a matrix with its pattern from a checkpoint"
                 )
         if len(state[VALUES]) != layout.nnz:
             raise OperandError(f"the state has {len(state[VALUES])} values, but the sharded matrix has {layout.nnz} entries")
         saved = local_part(state[VALUES], *layout.entries.range_of(layout.exchange.part))
-        values = torch.empty_like(saved)
-        values[order] = saved
-        return values
+        return torch.empty_like(saved).index_copy_(0, order, saved)
 
 
 def _pattern(layout: Layout, columns: torch.Tensor) -> dict[str, tuple[torch.Tensor, int, int]]:

@@ -25,7 +25,7 @@ from ..programs.call import EinsumCall
 from ..programs.operands import call_form
 from ..tensors.distributed import HANDLERS, Handler
 from ..tensors.graph_breaks import graph_break
-from .agreement import Ranks, agree, collective, reporting_lost_ranks
+from .agreement import Ranks, collective, reduce
 from .dense_operands import Whole, dtensor_of, gradient_placements, result_placement, sharded_indices, without_sums
 from .layout import SAVED
 from .parameter import ShardedSparseParameter
@@ -159,7 +159,11 @@ def dtensor_einsum(call: EinsumCall) -> Any:
         ExpressionError: the text can't be parsed.
         UnsupportedError: operands are sharded in different ways, or a sparse tensor has a sharded index.
     """
-    text = _text_of(call.expr)
+    text = call.expr
+    if isinstance(text, Request):
+        if not text.is_product:
+            raise UnsupportedError(f"{text} of a DTensor: use einsum, or to_local()")
+        text = str(text.subscripts)
     if any(isinstance(operand, ShardedSparseTensor) for operand in call.operands):
         return sharded_einsum(call._replace(expr=text))
     if not call.takes_only("format"):
@@ -211,15 +215,6 @@ def dtensor_add_bias(product: DTensor, bias: Any) -> Any:
     return dtensor_of(product.to_local() + bias, mesh, product.placements, product.shape)
 
 
-def _text_of(expr: Any) -> Any:
-    """The text of an einsum or of a request of the matrix product."""
-    if not isinstance(expr, Request):
-        return expr
-    if not expr.is_product:
-        raise UnsupportedError(f"{expr} of a DTensor: use einsum, or to_local()")
-    return str(expr.subscripts)
-
-
 def dimension(dim: int) -> int:
     """A dimension as 0 or 1.
 
@@ -258,10 +253,7 @@ def norm(A: ShardedSparseTensor, p: float | str = 2, dim: Any = None, keepdim: b
     if power == float("inf"):
         largest = A.values.detach().abs().amax() if A.local.nnz else A.values.new_zeros(())
         step = f"finds the largest of numbers of {largest.dtype}"
-        agree(A.layout.ranks, step)
-        with reporting_lost_ranks(A.layout.ranks, step):
-            A.layout.ranks.reduce(largest, dist.ReduceOp.MAX)
-        return largest  # a constant in differentiation
+        return reduce(A.layout.ranks, largest, step, dist.ReduceOp.MAX)  # a constant in differentiation
     sums = total(A.with_values(A.values.abs().pow(power)))
     return sums.sqrt() if power == 2 else sums
 

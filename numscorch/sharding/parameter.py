@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 
 from ..errors import NumscorchError, UnsupportedError
-from ..tensors.parameter import SparseParameter, unwrapped
+from ..tensors.parameter import SparseParameter
 from ..tensors.pattern import Pattern
 from .layout import CRD, POS, VALUES, Layout, state_of, values_of_state
 from .tensor import ShardedSparseTensor
@@ -32,6 +31,7 @@ class ShardedSparseParameter(SparseParameter):
         UnsupportedError: the columns are distributed, too.
     """
 
+    TENSOR = ShardedSparseTensor
     layout: Layout
 
     def __init__(self, A: ShardedSparseTensor, requires_grad: bool = True):
@@ -65,13 +65,6 @@ class ShardedSparseParameter(SparseParameter):
     def level1_crd(self) -> torch.Tensor:
         """The local columns."""
         return self.pattern.arrays[1][1]
-
-    @classmethod
-    def __torch_function__(
-        cls, func: Callable[..., Any], types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
-    ) -> Any:
-        named = {name: unwrapped(value) for name, value in (kwargs or {}).items()}
-        return ShardedSparseTensor.__torch_function__(func, types, tuple(map(unwrapped, args)), named)
 
     def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
         super()._save_to_state_dict(destination, prefix, keep_vars)

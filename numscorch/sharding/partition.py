@@ -66,8 +66,7 @@ class Partition:
         >>> Partition((0, 5, 7)).split(2)
         Partition(starts=(0, 3, 5, 6, 7))
         """
-        pieces = [Partition.even(size, count).sizes for size in self.sizes]
-        return Partition.of_sizes([size for sizes in pieces for size in sizes])
+        return Partition.of_sizes([piece for size in self.sizes for piece in Partition.even(size, count).sizes])
 
     @property
     def size(self) -> int:
@@ -124,7 +123,6 @@ def read_partition(partition: str | Sequence[int], counts: torch.Tensor, ranks: 
     return Partition.of_sizes(sizes)
 
 
-@dataclass(frozen=True, eq=False)
 class Grid:
     """The ranks of a mesh over which a matrix is distributed: its rows over one dimension, and possibly its columns over a later one.
 
@@ -136,52 +134,27 @@ class Grid:
         mesh: the mesh.
         row_dim: the dimension of the mesh over which the rows are distributed.
         column_dim: the dimension over which the columns are; None if each rank has whole rows.
+
+    Attributes:
+        dims: the dimensions of the mesh over which the matrix is distributed; it is replicated over others.
+        placements: the placements of the matrix.
+        ranks: the ranks that hold the matrix together, one for each part.
+        rows: the number of blocks of rows.
+        columns: the number of ranks that share a block of rows.
+        block: the block of rows of this rank.
+        share: the position of this rank among those that share its block of rows.
+        row_parts: the parts of the rows that ranks with this block own.
     """
 
-    mesh: DeviceMesh
-    row_dim: int
-    column_dim: int | None
-
-    @property
-    def dims(self) -> tuple[int, ...]:
-        """The dimensions of the mesh over which the matrix is distributed; it is replicated over others."""
-        return (self.row_dim,) if self.column_dim is None else (self.row_dim, self.column_dim)
-
-    @property
-    def placements(self) -> list[Placement]:
-        """The placements of the matrix."""
-        kinds: dict[int | None, Placement] = {self.row_dim: Shard(0), self.column_dim: Shard(1)}
-        return [kinds.get(dim, Replicate()) for dim in range(self.mesh.ndim)]
-
-    @property
-    def ranks(self) -> Ranks:
-        """The ranks that hold the matrix together, one for each part."""
-        return Ranks.of(self.mesh, self.dims)
-
-    @property
-    def rows(self) -> int:
-        """The number of blocks of rows."""
-        return self.mesh.size(self.row_dim)
-
-    @property
-    def columns(self) -> int:
-        """The number of ranks that share a block of rows."""
-        return 1 if self.column_dim is None else self.mesh.size(self.column_dim)
-
-    @property
-    def block(self) -> int:
-        """The block of rows of this rank."""
-        return self.mesh.get_local_rank(self.row_dim)
-
-    @property
-    def share(self) -> int:
-        """The position of this rank among those that share its block of rows."""
-        return 0 if self.column_dim is None else self.mesh.get_local_rank(self.column_dim)
-
-    @property
-    def row_parts(self) -> range:
-        """The parts of the rows that ranks with this block own."""
-        return range(self.block * self.columns, (self.block + 1) * self.columns)
+    def __init__(self, mesh: DeviceMesh, row_dim: int, column_dim: int | None):
+        self.mesh, self.row_dim, self.column_dim = mesh, row_dim, column_dim
+        self.dims = (row_dim,) if column_dim is None else (row_dim, column_dim)
+        kinds: dict[int | None, Placement] = {row_dim: Shard(0), column_dim: Shard(1)}
+        self.placements = [kinds.get(dim, Replicate()) for dim in range(mesh.ndim)]
+        self.ranks = Ranks.of(mesh, self.dims)
+        self.rows, self.block = mesh.size(row_dim), mesh.get_local_rank(row_dim)
+        self.columns, self.share = (1, 0) if column_dim is None else (mesh.size(column_dim), mesh.get_local_rank(column_dim))
+        self.row_parts = range(self.block * self.columns, (self.block + 1) * self.columns)
 
     def chunks(self, size: int) -> Partition:
         """The parts that ``DTensor`` has: torch's chunks, divided into torch's chunks."""

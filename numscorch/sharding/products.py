@@ -25,7 +25,7 @@ from ..ir.functions import REDUCTIONS, is_zero, simplified
 from ..programs.call import EinsumCall
 from ..programs.operands import call_form
 from ..tensors.sparse_tensor import SparseTensor
-from .agreement import Ranks, agree, collective, reporting_lost_ranks
+from .agreement import Ranks, collective, reduce
 from .dense_operands import (
     Given,
     LocalOperand,
@@ -77,8 +77,7 @@ def _einsum(call: EinsumCall) -> Any:
     given = [value if isinstance(value, ShardedSparseTensor) else _extended(value, indices.row, indices) for value in given]
     matrix, result = indices.matrix, subscripts.result
     if indices.row in result and indices.column in result:
-        is_in_order = result.index(indices.row) < result.index(indices.column)
-        return _sampled(text, given, indices, call.format, is_in_order)
+        return _sampled(text, given, indices, call.format, is_in_order=result.index(indices.row) < result.index(indices.column))
     index = next((name for name in (indices.row, indices.column) if name in result), None)
     at = 0 if index is None else result.index(index)
     local = _of_rows(text, subscripts, given, indices) if index == indices.row else _dense(text, _joined(given, indices))
@@ -173,9 +172,8 @@ def _while_sending(text: str, at_rows: int, given: Given, indices: SharedIndices
     added = product(halo, exchange.halo, {at: arrival.halo() for at, (_, arrival) in arrivals.items()}, rows)
     for _, arrival in arrivals.values():
         arrival.release(added)
-    if at_rows:  # a transposed result is a view; autograd forbids in-place writes to it
-        return result.index_add(at_rows, rows, added)
-    return result.index_add_(0, rows, added)
+    # a transposed result is a view; autograd forbids in-place writes to it
+    return result.index_add(at_rows, rows, added) if at_rows else result.index_add_(0, rows, added)
 
 
 def _needs_halo(value: ShardedSparseTensor | LocalOperand, indices: SharedIndices) -> bool:
@@ -203,11 +201,7 @@ class _Sum(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, part: torch.Tensor, ranks: Ranks, agreeing: Ranks, step: str) -> torch.Tensor:
         ctx.arguments = ranks, agreeing, step
-        total = part.clone()
-        agree(agreeing, step)
-        with reporting_lost_ranks(agreeing, step):
-            ranks.reduce(total)
-        return total
+        return reduce(ranks, part.clone(), step, agreeing=agreeing)
 
     @staticmethod
     @once_differentiable
@@ -246,11 +240,10 @@ def sharded_evaluate(statement: str, *, format: Any = None, sparsifier: Any = No
         raise UnsupportedError("evaluate of a sharded matrix takes no sparsifier=")
     matrix = next(operand for operand in operands.values() if isinstance(operand, ShardedSparseTensor))
     with collective(matrix.layout.ranks, f"evaluate {statement}"):
-        return _evaluate(statement, format, operands)
+        return _evaluate(statement, format, operands, matrix)
 
 
-def _evaluate(statement: str, format: Any, operands: dict[str, Any]) -> Any:
-    matrix = next(value for value in operands.values() if isinstance(value, ShardedSparseTensor))
+def _evaluate(statement: str, format: Any, operands: dict[str, Any], matrix: ShardedSparseTensor) -> Any:
     matrix.check_whole_rows("evaluate")
     parts = parse_program(statement)
     uses: dict[str, set[tuple[str, ...]]] = {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from math import prod
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -16,6 +16,7 @@ from ..convert.construct import from_coo
 from ..errors import SizeError, UnsupportedError
 from ..ir.format import CSR, Format
 from ..tensors.ledgers import refusing
+from ..tensors.methods import StoredValues
 from ..tensors.sparse_tensor import SparseTensor
 from .agreement import agree, collective, every
 from .exchange import HaloExchange
@@ -26,12 +27,28 @@ FUNCTIONS: dict[Any, Callable[..., Any]] = {}  # torch's functions, and their im
 TRANSPOSED_FUNCTIONS: dict[Any, Callable[..., Any]] = {}  # those for transposed matrices; filled by operators
 
 
-def _operator(function: Any) -> Callable[..., Any]:
-    """The method of a Python operator, which calls the implementation of torch's function."""
-    return lambda *operands: FUNCTIONS[function](*operands)
+def _operator(function: Any, functions: Mapping[Any, Callable[..., Any]] = FUNCTIONS, flipped: bool = False) -> Callable[..., Any]:
+    """The method of a Python operator, which calls the implementation of torch's function; ``flipped`` swaps the operands."""
+    return lambda *operands: functions[function](*(reversed(operands) if flipped else operands))
 
 
-class ShardedSparseTensor:
+def _called(functions: Mapping[Any, Callable[..., Any]], function: Any, args: Any, kwargs: Any, refusal: str) -> Any:
+    """The result of torch's function by its implementation.
+
+    Raises:
+        UnsupportedError: there is no implementation.
+    """
+    if function not in functions:
+        raise UnsupportedError(f"{getattr(function, '__name__', str(function))} of {refusal}")
+    return functions[function](*args, **(kwargs or {}))
+
+
+def _forwarded(path: str, doc: str) -> Any:
+    """A property that is an attribute of an attribute."""
+    return property(attrgetter(path), doc=doc)
+
+
+class ShardedSparseTensor(StoredValues):
     """A sparse matrix of which each rank holds consecutive rows; created by :func:`shard` and :func:`from_local_rows`.
 
     Dense operands of products and results have the same partition: a ``DTensor`` with ``Shard(0)``, or each rank's rows as a plain
@@ -51,6 +68,18 @@ class ShardedSparseTensor:
 
     __slots__ = ("_derived", "_parts", "layout", "local")
     ndim = 2
+    mesh: DeviceMesh = _forwarded("layout.grid.mesh", "The device mesh.")
+    exchange: HaloExchange = _forwarded("layout.exchange", "The exchange of the halo.")
+    row_exchange: HaloExchange = _forwarded(
+        "layout.row_exchange", "The exchange of rows among ranks that hold several columns of one block of rows."
+    )
+    shape: torch.Size = _forwarded("layout.shape", "The shape of the whole matrix.")
+    nnz: int = _forwarded("layout.nnz", "The number of entries on all ranks.")
+    format: Format = _forwarded("local.format", "The storage format of the local rows, CSR.")
+    values: torch.Tensor = _forwarded(
+        "local.values",
+        "The values of this rank, in the order of ``local``: within a row, owned columns come first. ``to_local()`` has another order.",
+    )
 
     def __init__(self, layout: Layout, values: torch.Tensor):
         self.layout, self.local = layout, layout.matrix.with_values(values)
@@ -58,67 +87,9 @@ class ShardedSparseTensor:
         self._derived: dict[Hashable, tuple[tuple[int, int], ShardedSparseTensor]] = {}
 
     @property
-    def mesh(self) -> DeviceMesh:
-        """The device mesh."""
-        return self.layout.grid.mesh
-
-    @property
-    def exchange(self) -> HaloExchange:
-        """The exchange of the halo."""
-        return self.layout.exchange
-
-    @property
-    def row_exchange(self) -> HaloExchange:
-        """The exchange of rows among ranks that hold several columns of one block of rows."""
-        return self.layout.row_exchange
-
-    @property
-    def shape(self) -> torch.Size:
-        """The shape of the whole matrix."""
-        return torch.Size(self.layout.shape)
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """The data type of the values."""
-        return self.local.dtype
-
-    @property
-    def values(self) -> torch.Tensor:
-        """The values of this rank, in the order of ``local``: within a row, owned columns come first. ``to_local()`` has another order."""
-        return self.local.values
-
-    @property
-    def device(self) -> torch.device:
-        """The CPU."""
-        return self.values.device
-
-    @property
-    def T(self) -> Transposed:
-        """The transposed matrix, for products."""
-        return self.t()
-
-    @property
-    def format(self) -> Format:
-        """The storage format of the local rows, CSR."""
-        return self.local.format
-
-    @property
-    def density(self) -> float:
-        """The share of entries that are stored."""
-        return self.nnz / max(prod(self.shape), 1)
-
-    @property
     def grad(self) -> ShardedSparseTensor | None:
         """The gradient of the values, with the same pattern. Values that are not a leaf need ``A.values.retain_grad()``."""
         return None if self.values.grad is None else self.with_values(self.values.grad)
-
-    def size(self, dim: int | None = None) -> Any:
-        """The shape, or the size of a dimension."""
-        return self.shape if dim is None else self.shape[dim]
-
-    def dim(self) -> int:
-        """The number of dimensions, 2."""
-        return 2
 
     def detach(self) -> ShardedSparseTensor:
         """A matrix whose values do not require grad and share their memory."""
@@ -127,16 +98,6 @@ class ShardedSparseTensor:
     def to(self, dtype: torch.dtype) -> ShardedSparseTensor:
         """A matrix with values of this data type."""
         return self.with_values(self.values.to(dtype))
-
-    @property
-    def requires_grad(self) -> bool:
-        """Whether the values require grad."""
-        return self.values.requires_grad
-
-    @property
-    def nnz(self) -> int:
-        """The number of entries on all ranks."""
-        return self.layout.nnz
 
     def with_values(self, values: torch.Tensor) -> ShardedSparseTensor:
         """A matrix of the same pattern with other values on this rank, shape (local.nnz,)."""
@@ -295,9 +256,7 @@ class ShardedSparseTensor:
                 result = torch.cat(every(self.layout.ranks, "rows of all ranks", rows.detach().clone()))
         if self.layout.permutation is None:
             return result
-        undone = torch.empty_like(result)
-        undone[self.layout.permutation] = result
-        return undone
+        return torch.empty_like(result).index_copy_(0, self.layout.permutation, result)
 
     def apply(self, function: Callable[[SparseTensor], Any], what: str) -> ShardedSparseTensor:
         """The matrix with a function applied to the local rows; it must keep the pattern.
@@ -333,10 +292,7 @@ class ShardedSparseTensor:
 
     @classmethod
     def __torch_function__(cls, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
-        if function not in FUNCTIONS:
-            name = getattr(function, "__name__", str(function))
-            raise UnsupportedError(f"{name} of a ShardedSparseTensor: use to_local(), or full_tensor()")
-        return FUNCTIONS[function](*args, **(kwargs or {}))
+        return _called(FUNCTIONS, function, args, kwargs, "a ShardedSparseTensor: use to_local(), or full_tensor()")
 
     def __getattr__(self, name: str) -> Any:
         """torch's methods, such as ``A.sum(1)`` and ``A.relu()``."""
@@ -346,16 +302,16 @@ class ShardedSparseTensor:
             raise AttributeError(f"ShardedSparseTensor has no {name}: use to_local(), or full_tensor()")
         return partial(function, self)
 
-    def __rmatmul__(self, other: Any) -> Any:
-        return FUNCTIONS[torch.matmul](other, self)
-
-    __matmul__, __mul__, __rmul__ = map(_operator, (torch.matmul, torch.mul, torch.mul))
+    __matmul__, __rmatmul__ = _operator(torch.matmul), _operator(torch.matmul, flipped=True)
+    __mul__ = __rmul__ = _operator(torch.mul)
     __truediv__, __add__, __sub__, __pow__ = map(_operator, (torch.div, torch.add, torch.sub, torch.pow))
     __abs__, __neg__ = map(_operator, (torch.abs, torch.neg))
 
     def t(self) -> Transposed:
         """The transposed matrix, for products: ``A.t() @ y`` with this rank's rows of ``y``."""
         return Transposed(self)
+
+    T = property(t)
 
     def __repr__(self) -> str:
         rank, ranks = self.layout.ranks.rank, self.layout.ranks.size
@@ -380,37 +336,23 @@ class Transposed:
 
     matrix: ShardedSparseTensor
     ndim = 2
+    dtype = _forwarded("matrix.dtype", "The data type of the values.")
 
     @property
     def shape(self) -> torch.Size:
         """The shape of the whole transposed matrix."""
         return torch.Size(reversed(self.matrix.shape))
 
-    @property
-    def dtype(self) -> torch.dtype:
-        """The data type of the values."""
-        return self.matrix.dtype
-
-    @property
-    def T(self) -> ShardedSparseTensor:
-        """The matrix itself."""
-        return self.matrix
-
     def t(self) -> ShardedSparseTensor:
         """The matrix itself."""
         return self.matrix
 
-    def __matmul__(self, other: Any) -> Any:
-        return TRANSPOSED_FUNCTIONS[torch.matmul](self, other)
+    T = property(t)
 
-    def __rmatmul__(self, other: Any) -> Any:
-        return TRANSPOSED_FUNCTIONS[torch.matmul](other, self)
+    __matmul__ = _operator(torch.matmul, TRANSPOSED_FUNCTIONS)
+    __rmatmul__ = _operator(torch.matmul, TRANSPOSED_FUNCTIONS, flipped=True)
 
     @classmethod
     def __torch_function__(cls, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
-        if function not in TRANSPOSED_FUNCTIONS:
-            name = getattr(function, "__name__", str(function))
-            raise UnsupportedError(
-                f"{name} of a transposed ShardedSparseTensor: only products take it; use A, to_local(), or full_tensor()"
-            )
-        return TRANSPOSED_FUNCTIONS[function](*args, **(kwargs or {}))
+        refusal = "a transposed ShardedSparseTensor: only products take it; use A, to_local(), or full_tensor()"
+        return _called(TRANSPOSED_FUNCTIONS, function, args, kwargs, refusal)

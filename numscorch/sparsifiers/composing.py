@@ -142,7 +142,7 @@ class low_rank_plus_sparse(BuiltIn):
     def __call__(self, tensor: torch.Tensor) -> torch.Tensor:
         """Return the mask of the residual's kept entries."""
         U, V = self._factors(tensor)
-        return mask_of(_residual(tensor, U, V), self.sparsifier)
+        return mask_of(tensor.detach() - U @ V, self.sparsifier)
 
     def split(self, tensor: torch.Tensor, format: Format | str | None = None) -> LowRankPlusSparse:
         """Return the three parts, detached from the matrix.
@@ -152,7 +152,7 @@ class low_rank_plus_sparse(BuiltIn):
             format: the format of the sparse part; by default as in ``sparsify``.
         """
         U, V = self._factors(tensor)
-        return LowRankPlusSparse(U, V, sparsify(_residual(tensor, U, V), self.sparsifier, format))
+        return LowRankPlusSparse(U, V, sparsify(tensor.detach() - U @ V, self.sparsifier, format))
 
     def _factors(self, tensor: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Return U and V; each is scaled by the square roots of the singular values."""
@@ -173,10 +173,6 @@ class low_rank_plus_sparse(BuiltIn):
     def format(self) -> Format:
         """The format of the residual's sparsifier."""
         return getattr(self.sparsifier, "format", CSR)
-
-
-def _residual(tensor: torch.Tensor, U: torch.Tensor, V: torch.Tensor) -> torch.Tensor:
-    return tensor.detach() - U @ V
 
 
 def _truncated_svd(matrix: torch.Tensor, rank: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:

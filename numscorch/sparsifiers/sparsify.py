@@ -71,8 +71,9 @@ def sparsify(tensor: torch.Tensor | SparseTensor, sparsifier: Sparsifier | str, 
     _check_tensor(tensor)
     sparsifier = named(sparsifier)
     if isinstance(format, str) and format in RESULTS:
-        suggestion = "give a sparse format, such as ns.CSR; for a dense result, use tensor * sparsifier(tensor)"
-        raise FormatError(f"sparsify in {format!r}: {suggestion}")
+        raise FormatError(
+            f"sparsify in {format!r}: give a sparse format, such as ns.CSR; for a dense result, use tensor * sparsifier(tensor)"
+        )
     wanted = None if format is None else as_format(format)
     if isinstance(tensor, SparseTensor):
         return _sparsify_stored(tensor, sparsifier, wanted)

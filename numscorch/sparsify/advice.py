@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
@@ -68,12 +68,10 @@ def calls_of(model: Module, modules: Iterable[Module], example_inputs: Any) -> d
         for module in model.modules()
         if module in wanted or (isinstance(module, torch.nn.MultiheadAttention) and module.out_proj in wanted)
     ]
-    try:
-        with evaluated(model), torch.no_grad(), torch.random.fork_rng(devices=()), _without_fastpath():
-            _run(model, example_inputs)
-    finally:
+    with ExitStack() as hooks, evaluated(model), torch.no_grad(), torch.random.fork_rng(devices=()), _without_fastpath():
         for handle in handles:
-            handle.remove()
+            hooks.enter_context(handle)
+        _run(model, example_inputs)
     for module in list(seen):
         if isinstance(module, torch.nn.MultiheadAttention):  # it reads its output projection's weight instead of calling it
             seen[module.out_proj] = ModuleCall(seen[module].args[:1] or (seen[module].kwargs["query"],), {})
@@ -133,20 +131,16 @@ class SpeedUp:
 
 
 def speed_up(dense: Module, sparse: Module, call: ModuleCall) -> SpeedUp:
-    """Return how many times faster the forward pass of the sparse module is; the two modules run alternately."""
-    args, kwargs = call.again(torch.Generator().manual_seed(0))
-    with torch.no_grad(), evaluated(dense), evaluated(sparse), torch.random.fork_rng(devices=()):
-        return ratio(lambda: dense.forward(*args, **kwargs), lambda: sparse.forward(*args, **kwargs))  # forward() skips hooks
+    """Return how many times faster the forward pass of the sparse module is; after warm-up calls, the two modules run alternately.
 
-
-def ratio(first: Callable[[], object], second: Callable[[], object]) -> SpeedUp:
-    """Return the median time of the first function over that of the second, measured after warm-up calls.
-
-    >>> ratio(lambda: 1, lambda: 2).ratio > 0
+    >>> speed_up(torch.nn.Linear(2, 2), torch.nn.Linear(2, 2), ModuleCall((torch.ones(2),), {})).ratio > 0
     True
     """
-    turns = in_turns(first, {"second": second}, seconds=SECONDS, patience=math.inf)
-    return compared(turns.ours, turns.peers["second"])
+    args, kwargs = call.again(torch.Generator().manual_seed(0))
+    peers = {"sparse": lambda: sparse.forward(*args, **kwargs)}  # forward() skips hooks
+    with torch.no_grad(), evaluated(dense), evaluated(sparse), torch.random.fork_rng(devices=()):
+        turns = in_turns(lambda: dense.forward(*args, **kwargs), peers, seconds=SECONDS, patience=math.inf)
+    return compared(turns.ours, turns.peers["sparse"])
 
 
 def compared(first: Sequence[float], second: Sequence[float]) -> SpeedUp:

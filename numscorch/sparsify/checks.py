@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from numbers import Real
 from typing import Any
@@ -139,27 +139,27 @@ def check_values(name: str, weight: SparseParameter) -> None:
         )
 
 
-def check_current(model: torch.nn.Module, name: str, weight: torch.nn.Module, owner: str) -> None:
-    """Check that a model still has the sparse weight, or the module of a dense weight, that is trained under a name.
+def check_current(model: torch.nn.Module, weights: Mapping[str, torch.nn.Module], owner: str) -> None:
+    """Check that a model still has, under their names, the sparse weights and the modules of dense weights that are trained.
 
     Raises:
-        OperandError: something else is in its place.
+        OperandError: something else is in place of one.
 
     >>> model = torch.nn.Sequential(torch.nn.Linear(2, 2))
-    >>> check_current(model, "0.weight", model[0], "GradualPruning")
+    >>> check_current(model, {"0.weight": model[0]}, "GradualPruning")
     """
-    home, _, key = name.rpartition(".")
-    try:
-        module = model.get_submodule(home)
-    except AttributeError:
-        module = model
-    of_sparse = isinstance(weight, SparseParameter)
-    current: Any = (module._modules.get(key) if key else module) if of_sparse else module
-    if current is not weight or (not of_sparse and key not in module._parameters):
-        raise OperandError(
-            f"{name}: the model no longer has the weight that {owner} trains, as after load_patterns, sparsify_model, densify_model or a "
-            f"parametrization: make a new {owner} for the changed model, and load the old one's state into it to continue"
-        )
+    for name, weight in weights.items():
+        home, _, key = name.rpartition(".")
+        of_sparse = isinstance(weight, SparseParameter)
+        try:
+            current = model.get_submodule(name if of_sparse else home)
+        except AttributeError:
+            current = None
+        if current is not weight or (not of_sparse and key not in weight._parameters):
+            raise OperandError(
+                f"{name}: the model no longer has the weight that {owner} trains, as after load_patterns, sparsify_model, densify_model or "
+                f"a parametrization: make a new {owner} for the changed model, and load the old one's state into it to continue"
+            )
 
 
 def refuse_gradient(name: str, gradient: torch.Tensor) -> torch.Tensor:

@@ -7,30 +7,19 @@ mask; the program holds the number of the rule.
 from __future__ import annotations
 
 import itertools
-from typing import Any
 from weakref import WeakValueDictionary
 
 import torch
 from torch import Tensor
 
 from ..errors import UnsupportedError
-from ..programs.torch_compile import constant, is_whole
-from ..sparsifiers.sparsify import mask_of, sparsify
+from ..programs.torch_compile import constant, is_whole as is_whole
+from ..sparsifiers.sparsify import mask_of
 from ..tensors.ledgers import densifying
 from .plan import Flow
 
 _rules: WeakValueDictionary[int, Flow] = WeakValueDictionary()
 _numbers = itertools.count()
-
-
-def sparsify_in_compiled_graph(rule: Flow, output: Tensor) -> Any:
-    """Sparsify a module's output within a trace.
-
-    The result is dense with zeros, unless the rule has a format and the trace allows graph breaks.
-    """
-    if rule.format is not None and not is_whole():
-        return sparsify(output, rule.sparsifier, rule.format)
-    return masked(number_of(rule), output)
 
 
 def masked(number: int, tensor: Tensor) -> Tensor:

@@ -56,8 +56,7 @@ class Evolution:
                 not counted.
             SizeError: the schedule returned no valid fraction.
         """
-        for name, weight in self.weights.items():
-            check_current(self.model, name, weight, type(self).__name__)
+        check_current(self.model, self.weights, type(self).__name__)
         changed = self._is_due(self.count + 1) and self._update(self.count + 1)
         self.count += 1
         return changed

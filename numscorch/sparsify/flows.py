@@ -35,12 +35,13 @@ class SparseActivation(Flow):
 
     def _sparse(self, output: torch.Tensor) -> Any:
         if torch.compiler.is_compiling():
-            from .compiled_flows import sparsify_in_compiled_graph  # imported here: it imports torch's compiler
+            from .compiled_flows import is_whole, masked, number_of  # imported here: it imports torch's compiler
 
-            return sparsify_in_compiled_graph(self, output)
-        if self.format is not None:
-            return sparsify(output, self.sparsifier, self.format)
-        return torch.where(mask_of(output.detach(), self.sparsifier), output, torch.zeros((), dtype=output.dtype))
+            if self.format is None or is_whole():
+                return masked(number_of(self), output)
+        elif self.format is None:
+            return Masking(self.sparsifier)(output)
+        return sparsify(output, self.sparsifier, self.format)
 
 
 class SparseOutputGradient(Flow):
@@ -76,14 +77,14 @@ class SparseWeightGradient(Flow):
 
 @dataclass(frozen=True)
 class Masking:
-    """A tensor hook that zeros the dropped entries of a gradient."""
+    """A tensor hook that zeros the dropped entries of a gradient, or of another dense tensor."""
 
     sparsifier: Sparsifier
     owner: SparseWeightGradient | None = None
     __torch_unserializable__ = True  # torch.save leaves it out without a warning: the module's hook attaches it again
 
-    def __call__(self, gradient: torch.Tensor) -> torch.Tensor:
-        return torch.where(mask_of(gradient.detach(), self.sparsifier), gradient, torch.zeros((), dtype=gradient.dtype))
+    def __call__(self, tensor: torch.Tensor) -> torch.Tensor:
+        return torch.where(mask_of(tensor.detach(), self.sparsifier), tensor, torch.zeros((), dtype=tensor.dtype))
 
 
 @dataclass(frozen=True)

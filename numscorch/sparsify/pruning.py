@@ -227,9 +227,8 @@ class GradualPruning:
         return still
 
     def _check_current(self) -> None:
-        held = {**self.sparse, **{name: weight.sites[0].module for name, weight in self.dense.items()}}
-        for name, weight in held.items():
-            check_current(self.model, name, weight, "GradualPruning")
+        dense = {name: weight.sites[0].module for name, weight in self.dense.items()}
+        check_current(self.model, self.sparse | dense, "GradualPruning")
 
     def _check_can_follow(self, names: Iterable[str]) -> None:
         """Check that optimizers and hooks allow these dense weights to become sparse."""

@@ -81,9 +81,12 @@ def settle(model: torch.nn.Module, optimizer: Optimizers = None, format: Format 
     >>> model[0].weight
     SparseParameter(SparseTensor(CSR, shape=(2, 4), nnz=4, density=0.5, float32, int32 indices, requires_grad=True))
     """
-    within, parametrized = bare(model), {}
+    within: Any = bare(model)
+    parametrized: dict[str, tuple[Any, str, StraightThrough]] = {}
     for name, layer in within.named_modules():
-        parametrized.update({f"{name}.{key}".lstrip("."): (layer, key, through) for key, through in _straight_parameters(layer).items()})
+        for key, steps in layer.parametrizations.items() if parametrize.is_parametrized(layer) else ():
+            if len(steps) == 1 and isinstance(steps[0], StraightThrough):
+                parametrized[f"{name}.{key}".lstrip(".")] = layer, key, steps[0]
     if not parametrized:
         raise OperandError("settle: no layer of the model is trained by straight_through")
     if any(layer is within for layer, _, _ in parametrized.values()):
@@ -189,9 +192,3 @@ class _Masked(torch.autograd.Function):
             return upstream, None, None
         weight, mask = ctx.saved_tensors
         return upstream + ctx.decay * weight.masked_fill(mask, 0), None, None
-
-
-def _straight_parameters(layer: Any) -> dict[str, StraightThrough]:
-    """Return, by name, the parameters of a layer that only straight_through parametrizes."""
-    parametrizations = layer.parametrizations.items() if parametrize.is_parametrized(layer) else ()
-    return {key: steps[0] for key, steps in parametrizations if len(steps) == 1 and isinstance(steps[0], StraightThrough)}

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import torch
 
@@ -15,9 +13,13 @@ from ..tensors.packing import coordinates, of_entries, pack
 from ..tensors.pattern import Pattern
 
 
-@dataclass(frozen=True)
 class Units:
     """The entries or blocks of a matrix in a format, numbered in row-major order.
+
+    Attributes:
+        block: rows and columns of a unit.
+        grid: numbers of units along the rows and the columns of the matrix.
+        count: the number of units of the matrix.
 
     Raises:
         UnsupportedError: the tensor is not a matrix; or the format stores a fixed number of entries per row or group,
@@ -31,32 +33,18 @@ class Units:
     (tensor([1, 5]), tensor([4., 4.]))
     """
 
-    format: Format
-    shape: tuple[int, ...]
-
-    def __post_init__(self) -> None:
-        if len(self.shape) != 2:
-            raise UnsupportedError(f"a weight of shape {self.shape}: entries are dropped and grown only in matrices")
-        if any(level.spaced for level in self.format.levels) or any(part.minus is not None for part in self.format.parts):
+    def __init__(self, format: Format, shape: tuple[int, ...]):
+        if len(shape) != 2:
+            raise UnsupportedError(f"a weight of shape {shape}: entries are dropped and grown only in matrices")
+        if any(level.spaced for level in format.levels) or any(part.minus is not None for part in format.parts):
             raise UnsupportedError(
-                f"a weight in {self.format.name}, which restricts the positions of entries: drop and grow in CSR or BCSR; "
+                f"a weight in {format.name}, which restricts the positions of entries: drop and grow in CSR or BCSR; "
                 "for n:m patterns, use straight_through"
             )
 
-    @property
-    def block(self) -> tuple[int, int]:
-        """Rows and columns of a unit."""
-        return block_of(self.format)
-
-    @property
-    def grid(self) -> tuple[int, int]:
-        """Numbers of units along the rows and the columns of the matrix."""
-        return -(-self.shape[0] // self.block[0]), -(-self.shape[1] // self.block[1])
-
-    @property
-    def count(self) -> int:
-        """The number of units of the matrix."""
-        return self.grid[0] * self.grid[1]
+        self.format, self.shape, self.block = format, shape, block_of(format)
+        self.grid = -(-shape[0] // self.block[0]), -(-shape[1] // self.block[1])
+        self.count = self.grid[0] * self.grid[1]
 
     def sums(self, pattern: Pattern, scores: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the sorted numbers of the stored units, and the sum of each unit's scores.

@@ -1,8 +1,12 @@
-"""Python's operators for SparseTensor; each calls the entry of the same name in the table of operators."""
+"""Base classes of sparse tensors: properties that follow from values and shape, and Python's operators.
+
+Each operator calls the entry of the same name in the table of operators.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import prod
 from typing import Any
 
 import torch
@@ -38,6 +42,40 @@ def _method(name: str) -> Callable[..., Any]:
 def _number(kind: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """The method that converts a tensor with one element to a Python number."""
     return lambda self: kind(OPERATORS["item"](self))
+
+
+class StoredValues:
+    """Properties of a tensor that has ``values``, ``shape`` and ``nnz``."""
+
+    __slots__ = ()
+
+    @property
+    def dtype(self: Any) -> torch.dtype:
+        """Data type of the values."""
+        return self.values.dtype
+
+    @property
+    def device(self: Any) -> torch.device:
+        """Device of the values: the CPU."""
+        return self.values.device
+
+    @property
+    def density(self: Any) -> float:
+        """Share of the entries that are stored."""
+        return self.nnz / max(prod(self.shape), 1)
+
+    @property
+    def requires_grad(self: Any) -> bool:
+        """Whether the values require grad."""
+        return self.values.requires_grad
+
+    def dim(self: Any) -> int:
+        """Number of dimensions."""
+        return self.ndim
+
+    def size(self: Any, dim: int | None = None) -> torch.Size | int:
+        """The shape, or the size of one dimension."""
+        return self.shape if dim is None else self.shape[dim]
 
 
 class PythonOperators:

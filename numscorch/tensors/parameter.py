@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 from zlib import crc32
 
 import numpy as np
@@ -67,6 +67,7 @@ class SparseParameter(torch.nn.Module):
     """
 
     __array_ufunc__ = None  # makes NumPy defer to the operators
+    TENSOR: ClassVar[Any] = SparseTensor
     values: torch.nn.Parameter
     pattern: Pattern
 
@@ -199,7 +200,7 @@ class SparseParameter(torch.nn.Module):
         cls, func: Callable[..., Any], types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         named = {name: unwrapped(value) for name, value in (kwargs or {}).items()}
-        return SparseTensor.__torch_function__(func, types, tuple(map(unwrapped, args)), named)
+        return cls.TENSOR.__torch_function__(func, types, tuple(map(unwrapped, args)), named)
 
     def to(self, *args: Any, **kwargs: Any) -> Any:
         """Move or convert the values, like ``torch.nn.Module.to``.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
-from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,7 +15,7 @@ from ..ir.format import Format, as_format, dense
 from .arrays import as_integers, as_tensor, check_values
 from .graph_breaks import graph_break
 from .ledgers import note
-from .methods import METHODS, OPERATORS as OPERATORS, PythonOperators
+from .methods import METHODS, OPERATORS as OPERATORS, PythonOperators, StoredValues
 from .packing import coordinates, entry_count
 from .pattern import Pattern
 from .suggestions import missing, refusal
@@ -37,7 +36,7 @@ def _contiguous(values: torch.Tensor) -> torch.Tensor:
     return values.contiguous()
 
 
-class SparseTensor(PythonOperators):
+class SparseTensor(StoredValues, PythonOperators):
     """A tensor stored in any :class:`Format`.
 
     Created by :func:`from_coo`, :func:`from_csr`, :func:`from_torch`, :func:`from_scipy` or :func:`load`. It is not a
@@ -136,16 +135,6 @@ class SparseTensor(PythonOperators):
         return len(self.pattern.shape)
 
     @property
-    def dtype(self) -> torch.dtype:
-        """Data type of the values."""
-        return self.values.dtype
-
-    @property
-    def device(self) -> torch.device:
-        """Device of the values: the CPU."""
-        return self.values.device
-
-    @property
     def format(self) -> Format:
         """Storage format."""
         return self.pattern.format
@@ -154,16 +143,6 @@ class SparseTensor(PythonOperators):
     def nnz(self) -> int:
         """Number of stored entries, explicit zeros included."""
         return entry_count(self.pattern)
-
-    @property
-    def density(self) -> float:
-        """Share of the entries that are stored."""
-        return self.nnz / prod(self.shape) if prod(self.shape) else 0.0
-
-    @property
-    def requires_grad(self) -> bool:
-        """Whether the values require grad."""
-        return self.values.requires_grad
 
     @property
     def grad(self) -> SparseTensor | None:
@@ -187,14 +166,6 @@ class SparseTensor(PythonOperators):
     def T(self) -> SparseTensor:
         """The tensor with its dimensions reversed; shares all arrays."""
         return self._permuted(tuple(range(self.ndim))[::-1])
-
-    def dim(self) -> int:
-        """Number of dimensions."""
-        return self.ndim
-
-    def size(self, dim: int | None = None) -> torch.Size | int:
-        """The shape, or the size of one dimension."""
-        return self.shape if dim is None else self.shape[dim]
 
     @graph_break
     def indices(self) -> torch.Tensor:

@@ -143,7 +143,7 @@ def test_a_reused_id_does_not_return_the_wrapper_of_a_dead_tensor(A: torch.Tenso
     native._wrappers[id(other)] = native._wrappers[id(A)]
     try:
         assert torch.equal(ns.einsum("ij,j->i", other, x), 5 * DENSE @ x)
-        native._forget(id(other), native._wrappers[id(A)][0])
+        native.forget(native._wrappers, id(other), native._wrappers[id(A)][0])
         assert id(other) in native._wrappers
     finally:
         native._wrappers.pop(id(other), None)
