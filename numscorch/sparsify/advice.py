@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from statistics import median
@@ -131,16 +131,20 @@ class SpeedUp:
 
 
 def speed_up(dense: Module, sparse: Module, call: ModuleCall) -> SpeedUp:
-    """Return how many times faster the forward pass of the sparse module is; after warm-up calls, the two modules run alternately.
+    """Return how many times faster the forward pass of the sparse module is; the two modules run alternately."""
+    args, kwargs = call.again(torch.Generator().manual_seed(0))
+    with torch.no_grad(), evaluated(dense), evaluated(sparse), torch.random.fork_rng(devices=()):
+        return ratio(lambda: dense.forward(*args, **kwargs), lambda: sparse.forward(*args, **kwargs))  # forward() skips hooks
 
-    >>> speed_up(torch.nn.Linear(2, 2), torch.nn.Linear(2, 2), ModuleCall((torch.ones(2),), {})).ratio > 0
+
+def ratio(first: Callable[[], object], second: Callable[[], object]) -> SpeedUp:
+    """Return the median time of the first function over that of the second, measured after warm-up calls.
+
+    >>> ratio(lambda: 1, lambda: 2).ratio > 0
     True
     """
-    args, kwargs = call.again(torch.Generator().manual_seed(0))
-    peers = {"sparse": lambda: sparse.forward(*args, **kwargs)}  # forward() skips hooks
-    with torch.no_grad(), evaluated(dense), evaluated(sparse), torch.random.fork_rng(devices=()):
-        turns = in_turns(lambda: dense.forward(*args, **kwargs), peers, seconds=SECONDS, patience=math.inf)
-    return compared(turns.ours, turns.peers["sparse"])
+    turns = in_turns(first, {"second": second}, seconds=SECONDS, patience=math.inf)
+    return compared(turns.ours, turns.peers["second"])
 
 
 def compared(first: Sequence[float], second: Sequence[float]) -> SpeedUp:
