@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from math import prod
 
 import numpy as np
@@ -295,10 +296,16 @@ def _check_places(pattern: Pattern, format: Format, target: Format) -> None:
             pack(indices, pattern.shape, target)  # raises
 
 
+@lru_cache(maxsize=1024)
+def _widths(format: Format) -> tuple[int, ...]:
+    """The coordinate width of each level in bits; 0 for levels without a fixed width."""
+    return tuple(level.bits if isinstance(level, Compressed | Singleton | Fixed) else 0 for level in format.levels)
+
+
 def _is_wide_enough(format: Format, shape: Sequence[int]) -> bool:
     """Whether the coordinate types of narrow levels can hold the sizes of the shape."""
-    sized = zip(format.levels, format.sizes(shape), strict=True)
-    return all(size <= 1 << level.bits for level, size in sized if isinstance(level, Compressed | Singleton | Fixed) and level.bits)
+    widths = _widths(format)
+    return not any(widths) or all(not bits or size <= 1 << bits for bits, size in zip(widths, format.sizes(shape), strict=True))
 
 
 def coalesced(

@@ -95,7 +95,7 @@ class CoordinateArray(Level):
 
 
 class CoordinateRows(Level):
-    """Coordinates in ``crd``; those of parent p are at the positions from ``pos[p]`` to ``pos[p + 1]``."""
+    """Coordinates in ``crd``: parent p has the positions from ``pos[p]`` to ``pos[p + 1]``, the end excluded."""
 
     __slots__ = ()
     arrays: ClassVar[tuple[str, ...]] = ("pos", "crd")
@@ -140,7 +140,7 @@ class AppendedCoordinates(CoordinateArray):
 
 @dataclass(frozen=True, slots=True)
 class Compressed(CoordinateRows, AppendedCoordinates):
-    """Coordinates that a kernel appends, row by row."""
+    """Coordinates in ``crd``: parent p has the positions from ``pos[p]`` to ``pos[p + 1]``, the end excluded; kernels append to them."""
 
     letter: ClassVar[str] = "s"
 

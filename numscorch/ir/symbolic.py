@@ -265,7 +265,7 @@ class Decisions:
         for questions, (ask, plans) in self.tables.items():
             try:
                 key = ask(sizes)
-            except (ArithmeticError, LookupError, ValueError):  # a question that other sizes do not raise, as a remainder by 0
+            except (ArithmeticError, LookupError, ValueError):  # such as a remainder by 0, which is asked only of other sizes
                 continue
             if key in plans:
                 if answers is not None:

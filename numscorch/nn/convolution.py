@@ -306,7 +306,7 @@ class Convolution(torch.nn.Module):
     ) -> tuple[Features, Features | None, Any, Nodes]:
         """Return the features of sources and of targets, the graph with its edges from sources to targets, and the numbers of both.
 
-        If the graph is distributed over ranks, the features are those of this rank's sources and targets.
+        If the graph is distributed over ranks, each rank passes the features of its own sources and targets.
         """
         if is_sharded(graph):
             if not isinstance(x, torch.Tensor):

@@ -129,7 +129,7 @@ def is_seldom_used(graph: Any, x: Any) -> bool:
     """Return whether the graph is a small edge list in its first uses: sums along its edges take less time than making its matrix."""
     if type(graph) is not Tensor or type(x) is not Tensor or graph.dtype is not torch.int64 or x.dtype not in PLAIN:
         return False
-    is_small = graph.ndim == 2 and len(graph) == 2 and graph.shape[1] * x.shape[1] <= FEW_MESSAGES
+    is_small = graph.is_cpu and x.is_cpu and graph.ndim == 2 and len(graph) == 2 and graph.shape[1] * x.shape[1] <= FEW_MESSAGES
     if not is_small or torch.compiler.is_compiling() or any_autocast() or not is_plain_mode():
         return False
     return next(remembered(graph, "uses", count)) < FEW_USES

@@ -141,7 +141,7 @@ class WithSparseWeight(WeightsFirst):
 
 @torch.no_grad()
 def _with_state(module: Any, weight: torch.Tensor, source: Any) -> Any:
-    """Return a module after its weight is set, and bias, training mode and frozen parameters are those of ``source``."""
+    """Set the weight of a module, copy bias and training mode from ``source``, and freeze what it has frozen; return the module."""
     module.weight.copy_(weight)
     module.weight.requires_grad = source.weight.requires_grad
     if getattr(source, "bias", None) is not None:

@@ -163,6 +163,8 @@ def sub(input: Any, other: Any, *, alpha: float = 1) -> Any:
 
 def mul(input: Any, other: Any) -> Any:
     """The element-wise product; nonzero only where both operands store an entry."""
+    if getattr(input, "ndim", 0) and getattr(other, "ndim", 0):
+        return _joined("{A} * {B}", input, other)
     scaled = _scaled(torch.mul, input, other)
     scaled = _scaled(torch.mul, other, input) if scaled is None else scaled
     return _joined("{A} * {B}", input, other) if scaled is None else scaled

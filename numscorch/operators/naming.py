@@ -33,7 +33,7 @@ def publish(module: Mapping[str, Any]) -> None:
 
 
 def fallback(module: Mapping[str, Any], torch_module: ModuleType) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """``__getattr__`` and ``__dir__`` of a module whose other names are those of one of torch's modules."""
+    """``__getattr__`` and ``__dir__`` for a module that takes the names which it does not define from one of torch's modules."""
 
     def find(name: str) -> Any:
         if name.startswith("__"):

@@ -68,16 +68,6 @@ REDUCERS: dict[str, Any] = {
     "max plus=": torch.amax,
     "min plus=": torch.amin,
 }
-MATRIX_PRODUCTS = {  # whether a product of two matrices swaps them, and whether it transposes the first and the second one then
-    "ab,bc->ac": (False, False, False),
-    "ab,cb->ac": (False, False, True),
-    "ab,ac->bc": (False, True, False),
-    "ab,ca->bc": (False, True, True),
-    "ab,ca->cb": (True, False, False),
-    "ab,cb->ca": (True, False, True),
-    "ab,ac->cb": (True, True, False),
-    "ab,bc->ca": (True, True, True),
-}
 
 
 def dense_result(request: Request, *tensors: Tensor) -> Tensor:
@@ -109,13 +99,31 @@ def _einsum(text: str, tensors: Sequence[Tensor]) -> Tensor:
     >>> _einsum("ab,cb->ac", (torch.ones(1, 3), torch.ones(2, 3)))
     tensor([[3., 3.]])
     """
-    if (product := MATRIX_PRODUCTS.get(text)) is not None:
+    if len(tensors) == 2 and tensors[0].ndim == tensors[1].ndim == 2 and (product := matrix_product(text)) is not None:
         is_swapped, is_first_transposed, is_second_transposed = product
         first, second = reversed(tensors) if is_swapped else tensors
         first, second = first.t() if is_first_transposed else first, second.t() if is_second_transposed else second
         if first.shape[1] == second.shape[0]:  # else a dimension broadcasts
             return torch.mm(first, second)
     return torch.einsum(text, *tensors)
+
+
+@lru_cache(maxsize=1024)
+def matrix_product(expr: str) -> tuple[bool, bool, bool] | None:
+    """Whether an einsum's product of two matrices swaps, and transposes the first and the second of them; None for any other einsum.
+
+    >>> matrix_product("jf,of->jo")
+    (False, False, True)
+    >>> matrix_product("ki,jk->ji")
+    (True, False, False)
+    """
+    terms, _, result = expr.partition("->")
+    left, _, right = terms.partition(",")
+    if any(len(set(term)) != 2 for term in (left, right, result)) or set(result) != set(left) ^ set(right):
+        return None
+    is_swapped = result[0] in right
+    first, second = (right, left) if is_swapped else (left, right)
+    return is_swapped, first[0] in second, second[1] in first
 
 
 def _value(request: Request, tensors: Sequence[Tensor]) -> Tensor:

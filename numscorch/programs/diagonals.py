@@ -1,4 +1,4 @@
-"""Diagonals: a rewrite of a program that takes the diagonals of a part's operands in parts of their own."""
+"""Diagonals: a rewrite of a program. A part of its own takes each diagonal, and the part that read it reads the result."""
 
 from __future__ import annotations
 

@@ -21,7 +21,9 @@ Wanted = Format | str | None
 class ProgramStep:
     """Parts that one kernel computes: a group of several, or a single one with the format of its result.
 
-    ``name`` is that of the kernel's result, and ``operands`` are those of its operands.
+    Attributes:
+        name: the name of the kernel's result.
+        operands: the names of the kernel's operands.
     """
 
     name: str

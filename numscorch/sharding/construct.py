@@ -167,7 +167,7 @@ def _sharded_block(
 ) -> ShardedSparseTensor:
     """The sharded matrix with these rows of a block. Ranks that hold copies of it do not wait for each other.
 
-    By default, the columns of a square matrix have the partition of its rows; those of another matrix have torch's chunks.
+    By default, a square matrix has one partition for rows and columns, and another matrix has torch's chunks of columns.
     """
     width = local.shape[1]
     columns = columns or (rows if rows.size == width else Partition.even(width, grid.rows))
