@@ -156,8 +156,8 @@ def bigbird(n: int, block: int = 16, global_: int | Iterable[int] = 2, random: i
     """
     name = "bigbird"
     counts = _checked_int(name, "random", random), _checked_int(name, "window", window)
-    sizes = _length(name, n), _checked_int(name, "block", block, 1), *counts
-    return ones_at(_union((_block_rows(*sizes, int(seed)), _global_tokens(n, _positions(n, global_)))))
+    length, size = _length(name, n), _checked_int(name, "block", block, 1)
+    return ones_at(_union((_block_rows(length, size, *counts, int(seed)), _global_tokens(length, _positions(length, global_)))))
 
 
 def longformer(n: int, window: int, global_: int | Iterable[int] = 0) -> SparseTensor:
@@ -182,8 +182,8 @@ def longformer(n: int, window: int, global_: int | Iterable[int] = 0) -> SparseT
             [1., 1., 1., 1.],
             [1., 0., 1., 1.]])
     """
-    width = _checked_int("longformer", "window", window) // 2
-    return ones_at(_union((_sliding_window(_length("longformer", n), width), _global_tokens(n, _positions(n, global_)))))
+    length, width = _length("longformer", n), _checked_int("longformer", "window", window) // 2
+    return ones_at(_union((_sliding_window(length, width), _global_tokens(length, _positions(length, global_)))))
 
 
 def block(mask: torch.Tensor | np.ndarray | Sequence[Sequence[bool]], size: int) -> SparseTensor:
