@@ -133,9 +133,10 @@ class Fused(Wrapper):
         """The arguments by name, in order. Names that a program can't use are replaced."""
         code = getattr(self.function, "__code__", None)
         parameters = code.co_varnames[: code.co_argcount] if isinstance(code, CodeType) else ()
-        positional = [*parameters[: len(args)], *(f"x{at}" for at in range(len(parameters), len(args)))]
         arguments: dict[str, Any] = {}
-        for name, value in zip((*positional, *kwargs), (*args, *kwargs.values()), strict=True):
+        for at, value in enumerate(args):
+            arguments[_operand_name(parameters[at] if at < len(parameters) else f"x{at}", arguments)] = value
+        for name, value in kwargs.items():
             arguments[_operand_name(name, arguments)] = value
         return arguments
 

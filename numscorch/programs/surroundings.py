@@ -5,7 +5,6 @@ from __future__ import annotations
 import dis
 from collections.abc import Callable, Hashable
 from functools import lru_cache
-from itertools import chain
 from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
 from typing import Any
 
@@ -46,9 +45,13 @@ def surroundings(function: Any, seen: set[int]) -> tuple[Hashable, ...] | None:
 
 
 def _all_of(values: list[Any] | tuple[Any, ...], seen: set[int]) -> tuple[Hashable, ...] | None:
-    inner = [_surrounding(value, seen) for value in values]
-    known = [surrounding for surrounding in inner if surrounding is not None]
-    return tuple(chain.from_iterable(known)) if len(known) == len(inner) else None
+    surroundings: list[Hashable] = []
+    for value in values:
+        inner = _surrounding(value, seen)
+        if inner is None:
+            return None
+        surroundings += inner
+    return tuple(surroundings)
 
 
 def _surrounding(value: Any, seen: set[int]) -> tuple[Hashable, ...] | None:
