@@ -96,7 +96,8 @@ def paired(request: Request, operands: Sequence[Any]) -> tuple[ProgramPart, ...]
     D ('A', '1') ij,jk->ik
     """
     parts = diagonals_first(_program_of(request), 0)
-    return parts if len(parts) > 1 else in_parts(request, pairs_for(request, operands))
+    pairs = pairs_for(request, operands) if len(parts) == 1 else ()
+    return _with_pairs(parts, 0, pairs) if pairs else parts
 
 
 def in_parts(request: Request, pairs: tuple[Pair, ...]) -> tuple[ProgramPart, ...]:
@@ -113,7 +114,7 @@ def _program_of(request: Request) -> tuple[ProgramPart, ...]:
 
 def pairs_for(request: Request, operands: Sequence[Any]) -> tuple[Pair, ...]:
     """The pairs in which to contract an einsum's operands, or none."""
-    if not request.is_product or len(operands) < 3:
+    if len(operands) < 3 or not request.is_product:
         return ()
     return pairs_of(request.subscripts, tuple([tuple(operand.shape) for operand in operands]), tuple(map(_nnz_of, operands)))
 

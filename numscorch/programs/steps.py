@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..frontend.gradient_requests import CONSTANT
 from ..frontend.requests import Request
@@ -17,8 +17,7 @@ from .pairing import in_pairs
 Wanted = Format | str | None
 
 
-@dataclass(frozen=True, slots=True)
-class ProgramStep:
+class ProgramStep(NamedTuple):
     """Parts that one kernel computes: a group of several, or a single one with the format of its result.
 
     Attributes:
@@ -62,17 +61,19 @@ class Steps:
         self.at = self._alone
 
     def __iter__(self) -> Iterator[ProgramStep]:
-        while self.at < len(self.parts):
-            at = self.at
+        while (at := self.at) < len(self.parts):
+            group = None
             if self.is_plain:
                 self.parts = in_pairs(self.parts, at, self.values)
-            group = group_from(self.parts, at, self.fusable, self.format) if self.is_plain and at != self._alone else None
+                if at != self._alone:
+                    group = group_from(self.parts, at, self.fusable, self.format)
             self._alone, self.at = at, at + 1 if group is None else group.end
             parts = self.parts[at : self.at]
+            last = parts[-1]
             if group is None:
-                yield ProgramStep(parts[0].name, parts[0].request, parts[0].operands, parts, None, self.format_of(parts[0]))
+                yield ProgramStep(last.name, last.request, last.operands, parts, None, self.format_of(last))
             else:
-                yield ProgramStep(parts[-1].name, group.request, group.operands, parts, group, None)
+                yield ProgramStep(last.name, group.request, group.operands, parts, group, None)
 
     def format_of(self, part: ProgramPart) -> Wanted:
         """The wanted format of a part's result; None to infer it.
