@@ -26,7 +26,7 @@ from ..frontend.relayout import moving, strides_with_last, with_last
 from ..frontend.requests import Operand, Request, row_major, scheduled, sizes_of, with_sizes
 from ..ir import index as ix
 from ..ir.format import Format, dense
-from ..ir.symbolic import Decisions, evaluated
+from ..ir.symbolic import Decisions, computing, evaluated, text_of
 from ..machine import guards
 from ..machine.target import host
 from ..schedule import Step, schedule
@@ -302,7 +302,8 @@ def _copy_functions(request: Request, operand: Operand, into: bool = False) -> B
     """The functions that copy a dense operand, by the sizes from which its own sizes are computed."""
     key, given = (request, into, operand.dtype, operand.is_row_major), sizes_of([operand])
     kind = _decisions(key).of(given, lambda symbols: _kind_of(request, with_sizes([operand], symbols), None, into))
-    return lambda sizes: kind.bind(evaluated(given, sizes))
+    own_sizes = computing(text_of(given))
+    return lambda sizes: kind.bind(own_sizes(sizes))
 
 
 def _record_copy(bind: Bind) -> Bind:

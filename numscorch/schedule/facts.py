@@ -102,8 +102,13 @@ def tiling(extent: int, lanes: int, most: int) -> Tiling:
         return Tiling(1, 0, False, lanes)
     if chunks <= most:
         return Tiling(0, chunks, extent % lanes != 0 or not _is_usual(chunks), lanes)
-    registers = min(range(1, most + 1), key=lambda size: (ceil(chunks / size) * (size + tuning.TILE_PASS), -size))
-    return _in_loop(registers, extent, lanes, fits=True)
+    return _in_loop(_registers_of(chunks, most, tuning.TILE_PASS), extent, lanes, fits=True)
+
+
+@lru_cache(maxsize=1024)
+def _registers_of(chunks: int, most: int, pass_cost: float) -> int:
+    """The registers per tile with which tiles and loop passes cost least."""
+    return min(range(1, most + 1), key=lambda size: (ceil(chunks / size) * (size + pass_cost), -size))
 
 
 def _in_loop(registers: int, extent: int, lanes: int, fits: bool = False) -> Tiling:
