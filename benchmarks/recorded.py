@@ -60,7 +60,7 @@ class Recording:
 
     def __init__(self, recorder: Recorder, call: Callable[[], Any]):
         self._call, self._observer = call, _CallObserver(recorder)
-        self._tables = Tables(self._observer.build, {}, {}, self._observer.on_kind)
+        self._tables = Tables(self._observer.build, on_kind=self._observer.on_kind)
         with recorder.in_folder(), apart(self._tables):
             self.result = call()
         self.calls = tuple(self._observer.calls)

@@ -50,7 +50,7 @@ def any_tiles(seed: int) -> Pass:
 
 def any_choices(seed: int, patch: pytest.MonkeyPatch) -> None:
     """Build kernels as Python, serial or parallel, for one of three register widths, with random tiles and thresholds."""
-    patch.setattr(dispatch, "build", kernel.build_plain)
+    patch.setattr(dispatch.PROCESS, "build", kernel.build_plain)
     patch.setattr(dispatch, "host", lambda: TARGETS[seed % 3])
     patch.setattr(tuning, "PARALLEL_STEPS", 0 if seed % 2 else 1 << 15)
     patch.setattr(tuning, "BLOCKS", 1 + seed % 5)

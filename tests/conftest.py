@@ -95,7 +95,7 @@ def plain(fresh_plans: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     from numscorch.codegen import kernel
     from numscorch.runtime import plans as dispatch
 
-    fresh_plans.setattr(dispatch, "build", kernel.build_plain)
+    fresh_plans.setattr(dispatch.PROCESS, "build", kernel.build_plain)
     return fresh_plans
 
 

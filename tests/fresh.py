@@ -12,9 +12,7 @@ from numscorch.schedule.facts import forget_answers
 
 def forget_plans(patch: pytest.MonkeyPatch) -> None:
     """Use empty caches for the duration of the patch; fittings are rebuilt on demand."""
-    patch.setattr(plans, "_plans", {})
-    patch.setattr(plans, "_kinds", {})
-    patch.setattr(plans, "_kernels", {})
+    patch.setattr(plans, "PROCESS", plans.Tables(plans.build))
     patch.setattr(fitting, "_last", {})
     patch.setattr(conversions, "_converted_before", {})
     plans.SHORTCUTS.clear()

@@ -275,7 +275,7 @@ def unjitted() -> None:
     from numscorch.codegen import kernel
     from numscorch.runtime import plans as dispatch
 
-    dispatch.build = kernel.build_plain
+    dispatch.PROCESS.build = kernel.build_plain
 
 
 def main() -> None:

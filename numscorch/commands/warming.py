@@ -72,7 +72,7 @@ def warm_all(call: Callable[[], Any], tables: Tables | None = None) -> int:
 
 def tables_of_kernels() -> Tables:
     """Empty tables of plans and compiled kernels."""
-    return Tables(build, {}, {})
+    return Tables(build)
 
 
 def common_runs() -> Iterator[tuple[str, Run]]:

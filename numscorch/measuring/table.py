@@ -194,7 +194,7 @@ def compile_and_load_seconds(call: Callable[[], object]) -> tuple[float, float]:
     with (
         tempfile.TemporaryDirectory(prefix="numscorch-", ignore_cleanup_errors=True) as folder,
         patch.dict("os.environ", {"NUMSCORCH_CACHE_DIR": folder}),
-        apart(Tables(partial(TimedKernel, seconds), {}, {})),
+        apart(Tables(partial(TimedKernel, seconds))),
     ):
         call()
     return sum(compiling for compiling, _ in seconds.values()), sum(loading for _, loading in seconds.values())

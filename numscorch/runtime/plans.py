@@ -44,10 +44,7 @@ from .tuned import chosen, version_of_choices
 MOST_PLANS = 4096
 P = TypeVar("P")
 
-_plans: dict[Hashable, Any] = {}  # values are Plans or Chains
 SHORTCUTS: dict[str, Any] = {}  # by expression: a function that calls the plans of recent operands (programs.fitting)
-_kinds: dict[Hashable, Decisions] = {}
-_kernels: dict[str, Kernel] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +80,7 @@ class PlanKind:
         return Plan(self.problem, self.steps, self.kernel, sizes, self.bind(sizes))
 
 
-@dataclass(slots=True)  # not frozen: it is made at each call
+@dataclass(slots=True)
 class Tables:
     """Plans and kernels.
 
@@ -96,23 +93,23 @@ class Tables:
     """
 
     build: Callable[[Source], Kernel]
-    plans: dict[Hashable, Any]
-    kernels: dict[str, Kernel]
+    plans: dict[Hashable, Any] = field(default_factory=dict)
+    kernels: dict[str, Kernel] = field(default_factory=dict)
     on_kind: Callable[[Request, Sequence[Operand], PlanKind], PlanKind] = lambda request, operands, kind: kind
     kinds: dict[Hashable, Decisions] = field(default_factory=dict)
 
 
+PROCESS = Tables(build)  # plans and kernels of calls outside of :func:`apart`
 _context_tables: ContextVar[Tables | None] = ContextVar("tables of a context that has its own", default=None)
 
 
 def _tables() -> Tables:
-    return _context_tables.get() or Tables(build, _plans, _kernels, kinds=_kinds)
+    return _context_tables.get() or PROCESS
 
 
 def known_plan(request: Hashable, format: Format | str | None, signatures: Sequence[Hashable]) -> Any:
     """The cached plan or chain of a request or program for operands with these signatures; None if there is none."""
-    tables = _context_tables.get()
-    return (_plans if tables is None else tables.plans).get((request, format, *signatures))
+    return (_context_tables.get() or PROCESS).plans.get((request, format, *signatures))
 
 
 def signatures_of(operands: Sequence[Any]) -> list[Hashable]:
@@ -191,7 +188,8 @@ def make_plan(request: Request, operands: Sequence[Any], format: Format | str | 
 
 def _decisions(key: Hashable) -> Decisions:
     kinds = _tables().kinds
-    return kinds[key] if key in kinds else _keep(kinds, key, Decisions())
+    decisions = kinds.get(key)
+    return _keep(kinds, key, Decisions()) if decisions is None else decisions
 
 
 def _kind_and_sizes(operands: Sequence[Any]) -> tuple[list[Hashable], tuple[int, ...]]:
@@ -334,7 +332,7 @@ tables_apart = _context_tables.get  # the tables of the current context, or None
 
 def uncompiled() -> AbstractContextManager[Tables]:
     """Run kernels as plain Python that checks every access within the context, and drop the plans made there."""
-    return apart(Tables(build_plain, {}, {}))
+    return apart(Tables(build_plain))
 
 
 def compile_source(request: Request, operands: Sequence[Operand], format: Format | str | None) -> tuple[Problem, tuple[Step, ...], Source]:

@@ -78,7 +78,7 @@ def test_a_kernel_is_compiled_without_collecting_garbage(collecting: bool, monke
     monkeypatch.setattr(dispatch, "_kind_of", watched)
     (gc.enable if collecting else gc.disable)()
     try:
-        with dispatch.apart(dispatch.Tables(build, {}, {})):
+        with dispatch.apart(dispatch.Tables(build)):
             ns.einsum("ij,j->i", ns.from_torch(torch.eye(3)), torch.ones(3))
         assert set(states) == {False}
         assert gc.isenabled() == collecting

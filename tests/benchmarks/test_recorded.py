@@ -64,9 +64,9 @@ def test_all_requests_of_a_call_are_recorded(recorder):
 
 def test_recording_does_not_change_the_process(recorder):
     product()
-    plans, folder = dict(dispatch._plans), os.environ.get("NUMSCORCH_CACHE_DIR")
+    plans, folder = dict(dispatch.PROCESS.plans), os.environ.get("NUMSCORCH_CACHE_DIR")
     recorder.record(product)
-    assert dispatch._plans == plans and os.environ.get("NUMSCORCH_CACHE_DIR") == folder
+    assert dispatch.PROCESS.plans == plans and os.environ.get("NUMSCORCH_CACHE_DIR") == folder
 
 
 def test_recording_a_failing_call_does_not_change_the_process(recorder):

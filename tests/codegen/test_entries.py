@@ -36,7 +36,7 @@ def flat_sum(text: str, count: int = 100_000, dtype: str = "float32", **formats:
 
 
 def kernels_flatten_sum() -> bool:
-    return any("entry_forall" in kernel.source.text for kernel in dispatch._kernels.values())
+    return any("entry_forall" in kernel.source.text for kernel in dispatch.PROCESS.kernels.values())
 
 
 def test_a_full_sum_walks_entries() -> None:

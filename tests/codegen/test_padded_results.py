@@ -14,7 +14,7 @@ def numbers(*shape: int) -> torch.Tensor:
 
 
 def rows() -> list[int | None]:
-    return [plan.problem.rows for plan in dispatch._plans.values()]
+    return [plan.problem.rows for plan in dispatch.PROCESS.plans.values()]
 
 
 @pytest.mark.parametrize("block", [(16, 1), (4, 4), (3, 2)], ids=str)

@@ -49,15 +49,15 @@ def collected(kind: str, expr: str, operands: list[object], set_to: Callable[[ob
     """The result if rows are collected in one kind of workspace."""
     set_to(tuning, "DENSE_ROW", -1 if kind == "hash" else 1 << 62)
     set_to(tuning, "REUSED_PLACES", float("inf"))
-    dispatch._plans.clear()
-    dispatch._kinds.clear()
+    dispatch.PROCESS.plans.clear()
+    dispatch.PROCESS.kinds.clear()
     forget_answers()
     return ns.einsum(expr, *operands, format="infer")
 
 
 def workspace_kinds() -> set[type]:
     """The kinds of workspaces in the last plan."""
-    plans = list(dispatch._plans.values())[-1:]  # there is no plan if all operands are dense
+    plans = list(dispatch.PROCESS.plans.values())[-1:]  # there is no plan if all operands are dense
     return {type(space.tensor.format.levels[0]) for plan in plans for space in workspaces_of(plan.steps[-1].stmt)}
 
 
@@ -239,7 +239,7 @@ def test_equal_coordinates_are_combined(count: int, most: int) -> None:
 
 
 def uses_flags() -> bool:
-    return any("flagged" in kernel.source.text for kernel in dispatch._kernels.values())
+    return any("flagged" in kernel.source.text for kernel in dispatch.PROCESS.kernels.values())
 
 
 @pytest.mark.parametrize("expr", ["ij->j", "ij,i->j", "ijk->j", "ijk->k", "ijk,k->j"])

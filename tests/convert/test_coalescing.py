@@ -114,7 +114,7 @@ def test_long_rows_need_no_more_memory_than_columns(long: int, fresh_plans: pyte
     indices, values = entries(shape, count, 6)
     indices[0, : count * long // 4] = 7
     result = ns.from_coo(torch.from_numpy(indices), values, shape, ns.CSR)
-    kinds = [type(space.tensor.format.levels[0]) for plan in plans._plans.values() for space in workspaces_of(plan.steps[-1].stmt)]
+    kinds = [type(space.tensor.format.levels[0]) for plan in plans.PROCESS.plans.values() for space in workspaces_of(plan.steps[-1].stmt)]
     assert kinds == [Sorted if long == 0 else Listed]
     assert torch.equal(result.to_dense(), by_arrays(indices, values, shape, ns.CSR).to_dense())
 

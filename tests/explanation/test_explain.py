@@ -90,14 +90,14 @@ def test_source_is_the_file_that_runs(A: ns.SparseTensor) -> None:
     assert line(str(explained), "source").endswith(str(explained.path))
     assert "def kernel(" in explained.source
     ns.einsum("ij,j->i", A, torch.ones(30))
-    assert explained.generated.name in dispatch._kernels
+    assert explained.generated.name in dispatch.PROCESS.kernels
 
 
 def test_nothing_is_compiled_or_run(A: ns.SparseTensor, plain: pytest.MonkeyPatch) -> None:
     def build(source: object) -> None:
         raise AssertionError("explain must not build a kernel")
 
-    plain.setattr(dispatch, "build", build)
+    plain.setattr(dispatch.PROCESS, "build", build)
     assert ns.explain("ij,jk,kl->il", A, torch.ones(30, 4), torch.ones(4, 5)).source
 
 

@@ -111,8 +111,8 @@ def test_a_chain_with_a_thin_matrix_has_no_large_intermediate(plain: pytest.Monk
     for expr, operands in {"ij,jk,kl->il": (A, A, thin), "li,ij,jk->lk": (thin.T, A, A)}.items():
         expected = torch.einsum(expr, *(o.to_dense() if isinstance(o, ns.SparseTensor) else o for o in operands))
         torch.testing.assert_close(ns.einsum(expr, *operands), expected)
-    assert dispatch._plans
-    assert all(prod(plan.shape) <= thin.numel() for plan in dispatch._plans.values())
+    assert dispatch.PROCESS.plans
+    assert all(prod(plan.shape) <= thin.numel() for plan in dispatch.PROCESS.plans.values())
 
 
 def test_operands_of_about_one_size_share_a_path(plain: pytest.MonkeyPatch) -> None:

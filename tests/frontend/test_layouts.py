@@ -125,5 +125,5 @@ def test_gradients_of_rows_that_share_a_pattern_have_a_contiguous_batch(fmt: ns.
     W, g, x = ns.from_torch(dense, fmt), torch.ones(64, 32), torch.arange(64.0)[:, None].expand(64, 40).contiguous() % 5
     assert torch.equal(ns.einsum("bo,oi->bi", g, W), g @ dense)
     assert torch.equal(ns.einsum("bo,bi,oi->oi", g, x, W).to_dense(), (g.T @ x) * dense)
-    plans = [plan for plan in dispatch._plans.values() if isinstance(plan, dispatch.Plan)]
+    plans = [plan for plan in dispatch.PROCESS.plans.values() if isinstance(plan, dispatch.Plan)]
     assert [plan.problem.layout.index for plan in plans if plan.problem.layout is not None] == ["b", "b"]

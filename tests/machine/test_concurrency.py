@@ -163,9 +163,9 @@ def slow(source):
     release.wait(5)
     return build(source)
 def other():
-    dispatch.build = build
+    dispatch.PROCESS.build = build
     assert torch.equal(ns.einsum("ij,kj->ik", small, torch.ones(3, 5)), dense[:4, :5].sum(1, keepdim=True).expand(4, 3))
-dispatch.build = slow
+dispatch.PROCESS.build = slow
 thread = threading.Thread(target=lambda: ns.einsum("ij,jk->ki", A, B))
 thread.start()
 assert began.wait(60)
@@ -191,7 +191,7 @@ for thread in started: thread.start()
 for thread in started: thread.join()
 assert not failures, failures
 from numscorch.runtime import plans as dispatch
-assert len(dispatch._kernels) == 2, dispatch._kernels
+assert len(dispatch.PROCESS.kernels) == 2, dispatch.PROCESS.kernels
 """
     output_of(start(code, tmp_path), 60)
 
@@ -226,7 +226,7 @@ def test_threads_that_need_one_kernel_build_it_once(plain: pytest.MonkeyPatch) -
         names.append(source.name)
         return kernel.build_plain(source)
 
-    plain.setattr(dispatch, "build", build)
+    plain.setattr(dispatch.PROCESS, "build", build)
     at_once(lambda number: torch.testing.assert_close(ns.einsum("ij,j->i", A, x), x))
     assert len(names) == 1
 
@@ -250,13 +250,13 @@ def test_plans_are_bounded(plain: pytest.MonkeyPatch) -> None:
     plain.setattr(dispatch, "MOST_PLANS", 3)
     for size in range(1, 9):
         ns.einsum("ij,j->i", ns.from_torch(torch.eye(size)), torch.ones(size))
-        assert len(dispatch._plans) <= 3
+        assert len(dispatch.PROCESS.plans) <= 3
 
 
 def test_uncompiled_applies_to_its_context_only(fresh_plans: pytest.MonkeyPatch) -> None:
     """Other threads do not wait for the context, and get no plans from it."""
     names: list[str] = []
-    fresh_plans.setattr(dispatch, "build", lambda source: (names.append(source.name), kernel.build_plain(source))[1])
+    fresh_plans.setattr(dispatch.PROCESS, "build", lambda source: (names.append(source.name), kernel.build_plain(source))[1])
     A, x = ns.from_torch(torch.eye(3)), torch.ones(3)
 
     def work() -> None:
@@ -265,14 +265,14 @@ def test_uncompiled_applies_to_its_context_only(fresh_plans: pytest.MonkeyPatch)
     with dispatch.uncompiled():
         work()
         assert not names
-        assert not dispatch._plans
+        assert not dispatch.PROCESS.plans
         other = threading.Thread(target=work)
         other.start()
         other.join(30)
         assert not other.is_alive()
-        assert len(names) == len(dispatch._plans) == len(dispatch._kernels) == 1
+        assert len(names) == len(dispatch.PROCESS.plans) == len(dispatch.PROCESS.kernels) == 1
     work()
-    assert len(names) == len(dispatch._plans) == 1
+    assert len(names) == len(dispatch.PROCESS.plans) == 1
 
 
 DAMAGES: dict[str, Callable[[bytes], bytes]] = {

@@ -33,7 +33,7 @@ def matrix(rows: int, columns: int) -> ns.SparseTensor:
 
 def last_order() -> str:
     """The loop order of the newest plan."""
-    return "".join(loop.var.name for loop in loops_of(list(dispatch._plans.values())[-1].steps[-1].stmt))
+    return "".join(loop.var.name for loop in loops_of(list(dispatch.PROCESS.plans.values())[-1].steps[-1].stmt))
 
 
 def prefer(monkeypatch: pytest.MonkeyPatch, wanted: str) -> None:

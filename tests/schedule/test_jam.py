@@ -39,7 +39,7 @@ def test_products_with_blocks(fmt: ns.Format | str, target: Target, plain: pytes
         assert torch.equal(ns.einsum("bi,oi->bo", x, W), x @ dense.T)
         assert torch.equal(ns.einsum("oi,ib->ob", W, y), dense @ y)
         assert torch.equal(ns.einsum("oi,bo->bi", W, numbers(batch, rows)), numbers(batch, rows) @ dense)
-        applied |= tags(list(dispatch._plans.values()))
+        applied |= tags(list(dispatch.PROCESS.plans.values()))
     assert Jam in applied or fmt == ns.BCSR(2, 3)
     if target.own_cache < 1 << 12 and fmt == ns.BCSR(16, 1):
         assert Tile in applied
@@ -50,13 +50,13 @@ def test_compiled(batch: int, fresh_plans: pytest.MonkeyPatch) -> None:
     dense = blocks(64, 48)
     W, x = ns.from_torch(dense, ns.BCSR(16, 1)), numbers(batch, 48)
     assert torch.equal(ns.einsum("bi,oi->bo", x, W), x @ dense.T)
-    assert Jam in tags(list(dispatch._plans.values()))
+    assert Jam in tags(list(dispatch.PROCESS.plans.values()))
 
 
 def test_a_requested_order_is_kept(plain: pytest.MonkeyPatch) -> None:
     W, y = ns.from_torch(blocks(32, 32), ns.BCSR(4, 4)), numbers(32, 16)
     ns.einsum("ij,jk->ik", W, y, schedule="reorder(i_in, i_out, j_out, j_in, k)")
-    assert Jam not in tags(list(dispatch._plans.values()))
+    assert Jam not in tags(list(dispatch.PROCESS.plans.values()))
 
 
 @pytest.mark.parametrize("target", TARGETS, ids=str)
@@ -67,7 +67,7 @@ def test_sums_that_multiply_a_broadcast_row(target: Target, plain: pytest.Monkey
         dense, x = blocks(8, 6), numbers(7, 1)
         expected = dense.sum(1, keepdim=True) @ x.T
         assert torch.equal(ns.evaluate("R[i,k] = X[k,j] * A[i,j]", X=x, A=ns.from_torch(dense, fmt)), expected)
-    assert Jam in tags(list(dispatch._plans.values()))
+    assert Jam in tags(list(dispatch.PROCESS.plans.values()))
 
 
 @pytest.mark.parametrize("size", [2, 3, 6])
@@ -77,7 +77,7 @@ def test_requested_tiles_are_kept(extent: int, size: int, plain: pytest.MonkeyPa
     result = ns.einsum("i,uj,jk->iuk", a, X, B, schedule=f"tile(u, {size})", format="dense")
     assert torch.equal(result, torch.einsum("i,uj,jk->iuk", numbers(6), X, B))
     ns.einsum("i,uj,jk->iuk", a, X, B, schedule="tile()", format="dense")
-    assert not any(isinstance(loop.tag, Jam) for plan in dispatch._plans.values() for loop in loops_of(plan.steps[-1].stmt))
+    assert not any(isinstance(loop.tag, Jam) for plan in dispatch.PROCESS.plans.values() for loop in loops_of(plan.steps[-1].stmt))
 
 
 def test_merges_and_repeated_coordinates_are_not_shared(plain: pytest.MonkeyPatch) -> None:
@@ -109,7 +109,7 @@ def test_rows_that_are_read_sparsely_stay_in_the_nearest_cache(share: float, bat
     dense = numbers(64, 128) * (torch.rand(4, 1, 128, generator=torch.Generator().manual_seed(1)) < share).repeat(1, 16, 1).reshape(64, 128)
     W, x = ns.from_torch(dense, ns.BCSR(16, 1)), numbers(batch, 128)
     assert torch.equal(ns.einsum("bi,oi->bo", x, W), x @ dense.T)
-    assert (Tile in tags(list(dispatch._plans.values()))) == tiled
+    assert (Tile in tags(list(dispatch.PROCESS.plans.values()))) == tiled
 
 
 def test_common_terms_of_positions_are_added_once(plain: pytest.MonkeyPatch) -> None:
@@ -117,7 +117,7 @@ def test_common_terms_of_positions_are_added_once(plain: pytest.MonkeyPatch) -> 
     dense = numbers(32, 4).repeat_interleave(10, 1) * (torch.arange(40) % 10 == 3)
     W, x = ns.from_torch(dense, ns.NM(1, 10, rows=16)), numbers(16, 40)
     assert torch.equal(ns.einsum("bi,oi->bo", x, W), x @ dense.T)
-    (plan,) = (plan for plan in dispatch._plans.values() if isinstance(plan, dispatch.Plan))
+    (plan,) = (plan for plan in dispatch.PROCESS.plans.values() if isinstance(plan, dispatch.Plan))
     source = plan.kernel.source.text
     assert source.count("pA_all = i_out * A_stride1 + i_in") == 1
     assert "A_vals[b_u1 * A_stride0 + pA_all]" in source

@@ -120,9 +120,9 @@ def test_a_call_with_a_similar_size_makes_no_schedule_and_no_source(plain: pytes
     for width in (100, 101):
         assert torch.equal(A @ torch.ones(40, width), torch.ones(40, width))
     numbers = counted(plain)
-    before = len(plans._plans)
+    before = len(plans.PROCESS.plans)
     assert torch.equal(A @ torch.ones(40, 103), torch.ones(40, 103))
-    assert len(plans._plans) > before
+    assert len(plans.PROCESS.plans) > before
     assert numbers == {"schedules": 0, "sources": 0}
 
 

@@ -16,7 +16,7 @@ from numscorch.frontend.fused_problem import fused_problem
 from numscorch.frontend.requests import Operand
 from numscorch.ir.format import CSR, dense as dense_format, sorted_format
 from numscorch.programs.fusion import OperandKind, fused_request
-from numscorch.runtime.plans import _plans, uncompiled
+from numscorch.runtime.plans import PROCESS, uncompiled
 from numscorch.schedule.facts import Target
 from numscorch.schedule.fuse import schedule_fused
 from numscorch.sparsifiers.results import pruning, ruled
@@ -108,7 +108,7 @@ def check_same(text: str, operands: dict[str, Any], sparsifier: Any) -> ns.Spars
 
 def has_pruning_plan() -> bool:
     """Whether any cached plan prunes its result in the kernel."""
-    problems = [getattr(plan, "problem", None) for plan in _plans.values()]
+    problems = [getattr(plan, "problem", None) for plan in PROCESS.plans.values()]
     return any(problem is not None and problem.result.prunes for problem in problems)
 
 
@@ -150,7 +150,7 @@ def test_every_sparsifier_keeps_the_entries_it_keeps_of_the_whole_result(text: s
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_machine_code_keeps_the_same(dtype: torch.dtype, sparsifier: Any) -> None:
     text, operands = "C[i,k] = A[i,j] * B[j,k]", rounded(programs(dtype)["C[i,k] = A[i,j] * B[j,k]"])
-    _plans.clear()
+    PROCESS.plans.clear()
     check_same(text, operands, sparsifier)
     assert has_pruning_plan()
 
@@ -190,7 +190,7 @@ def test_constants_of_sparsifiers_share_one_kernel() -> None:
     for t in (0.1, 0.2, 0.3):
         above = register_sparsifier(lambda v, t=t: v > t, kind="streaming", name=f"above {t}", check=False)
         assert ns.einsum("ij,jk->ik", A, B, sparsifier=above).nnz == sparsify(ns.einsum("ij,jk->ik", A, B), above).nnz
-        counts.append(len(_plans))
+        counts.append(len(PROCESS.plans))
     assert counts[0] == counts[-1]
 
 
@@ -287,7 +287,7 @@ def test_the_whole_result_is_never_allocated() -> None:
     run = lambda: ns.einsum("ij,jk->ik", A, B, sparsifier=threshold(9.0))  # noqa: E731
     few = run()
     assert few.density < 0.01
-    assert any(getattr(getattr(plan, "problem", None), "result", None) and plan.problem.result.prunes for plan in _plans.values())
+    assert any(getattr(getattr(plan, "problem", None), "result", None) and plan.problem.result.prunes for plan in PROCESS.plans.values())
     tracemalloc.start()  # tracemalloc counts numpy's allocations: coordinates and values, no dense result
     run()
     peak = tracemalloc.get_traced_memory()[1]
