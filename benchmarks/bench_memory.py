@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from numscorch.measuring.memory import RESET
+from numscorch.measuring.peak_memory import RESET
 
 from .conftest import Record
 from .fresh import ROOT

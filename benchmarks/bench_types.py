@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import numscorch as ns
-from numscorch.measuring.agreement import check
+from numscorch.measuring.comparison import check
 from numscorch.measuring.turns import in_turns
 
 from .compat import traffic_of

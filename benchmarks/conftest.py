@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import torch
 
-from numscorch.measuring.agreement import RELATIVE, check
-from numscorch.measuring.machine import LIBRARIES, cores
+from numscorch.measuring.comparison import RELATIVE, check
+from numscorch.measuring.this_machine import LIBRARIES, cores
 from numscorch.measuring.turns import Function, Turns, in_turns
 
 from . import data

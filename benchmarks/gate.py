@@ -22,7 +22,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from numscorch.measuring.machine import this_machine
+from numscorch.measuring.this_machine import this_machine
 
 from .comparing import BAR, Comparison, Loss, compare, growth, ratios_of
 from .history import HISTORY, SHORT, read_history

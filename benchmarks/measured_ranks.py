@@ -26,8 +26,8 @@ from torch.nn.functional import cross_entropy
 import numscorch as ns
 from numscorch.nn import GCNConv
 from numscorch.sharding import HaloExchange, ShardedSparseTensor, shard
-from numscorch.sharding.agreement import agree
 from numscorch.sharding.exchange import Transfer
+from numscorch.sharding.ranks import agree
 
 from .large_graphs import DEGREE, GRAPHS
 from .report import table

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Any
 
-from numscorch.measuring.agreement import check
+from numscorch.measuring.comparison import check
 from numscorch.measuring.turns import Function, Times, Turns, in_turns
 
 from .figures import against

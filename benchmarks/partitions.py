@@ -12,7 +12,7 @@ import torch
 
 import numscorch as ns
 from numscorch.sharding import Partition
-from numscorch.sharding.construct import Permutation, read_permutation
+from numscorch.sharding.constructors import Permutation, read_permutation
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import sys
 import torch
 
 import numscorch as ns
-from numscorch.measuring.memory import growth
+from numscorch.measuring.peak_memory import growth
 
 from .generated import uniform
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from numscorch.measuring.machine import this_machine, versions
-from numscorch.measuring.memory import growth
+from numscorch.measuring.peak_memory import growth
+from numscorch.measuring.this_machine import this_machine, versions
 from numscorch.measuring.turns import Function
 
 from .compat import Recorder, rates, traffic_of, work_of

@@ -23,7 +23,7 @@ Records of limits, data types and first calls (``report.py``) have no peers and 
 In addition to the keys of pytest-benchmark, the file has under ``numscorch``:
 
     suite                                   "full" or "quick"; "part" for a selection of cases
-    machine, versions                       ``numscorch.measuring.machine``
+    machine, versions                       ``numscorch.measuring.this_machine``
     roofs                                   by thread count: bytes_per_second, flops_per_second
     kernels                                 by name: request, explanation, source
     missing                                 peers that are not installed

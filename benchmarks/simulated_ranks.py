@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from itertools import chain
 
 import numscorch as ns
-from numscorch.sharding.construct import Permutation
+from numscorch.sharding.constructors import Permutation
 
 from . import data
 from .large_graphs import in_blocks, mesh_graph, rmat_graph

@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from numscorch.measuring.machine import cores
+from numscorch.measuring.this_machine import cores
 
 from .growth import KERNELS, measured
 from .report import table

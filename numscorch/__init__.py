@@ -16,8 +16,6 @@ from .machine import guards as _compile_guards  # first: it pauses the garbage c
 
 # isort: split
 from . import nn, operators
-from .api import einsum, evaluate, explain, load, save
-from .bound import BoundEinsum, OperandSpec, plan
 from .convert.construct import from_coo, from_csr, from_torch
 from .convert.conversions import converted as _converted, to_format as _to_format
 from .convert.values import dense_as_asked as _dense_as_asked, to_torch as _to_torch
@@ -39,10 +37,14 @@ from .errors import (
 from .explanation.page import card as _card
 from .explanation.sketches import spy as _spy
 from .files.load import load_graph
-from .fusing import fuse
-from .interop.arrays import from_pydata, from_scipy, to_pydata as _to_pydata, to_scipy as _to_scipy
+from .interface.api import einsum, evaluate, explain, load, save
+from .interface.bound import BoundEinsum, OperandSpec, plan
+from .interface.fusing import fuse
+from .interface.level_checks import register_level
+from .interface.warmup import warm
+from .interop.array_libraries import from_pydata, from_scipy, to_pydata as _to_pydata, to_scipy as _to_scipy
 from .interop.edge_lists import adj_t, to_edge_index as _to_edge_index
-from .interop.graphs import (
+from .interop.graph_libraries import (
     from_dgl,
     from_networkx,
     from_torch_sparse,
@@ -64,14 +66,12 @@ from .operators.sparse_constructors import (
 )
 from .operators.stacking import stack
 from .programs.autotuning import autotune
-from .selfcheck import register_level
 from .sparsifiers.registration import _find_sparsifier, register_sparsifier
 from .tensors.ledgers import ledger, strict
 from .tensors.methods import METHODS as _METHODS
 from .tensors.sparse_tensor import SparseTensor
 from .tensors.suggestions import FUNCTIONS as _FUNCTIONS, sentence as _sentence
 from .tensors.validate import _rebuild_pattern
-from .warmup import warm
 
 if _TYPE_CHECKING:
     from . import sharding, sparsify

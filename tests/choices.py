@@ -11,7 +11,7 @@ import pytest
 import numscorch.schedule as scheduling
 from numscorch.codegen import kernel
 from numscorch.ir.index import Stmt, loops_of
-from numscorch.runtime import plans as dispatch
+from numscorch.runtime import plans
 from numscorch.schedule import PASSES, Pass, tiles, tuning
 from numscorch.schedule.facts import Facts, Options, Target
 
@@ -50,8 +50,8 @@ def any_tiles(seed: int) -> Pass:
 
 def any_choices(seed: int, patch: pytest.MonkeyPatch) -> None:
     """Build kernels as Python, serial or parallel, for one of three register widths, with random tiles and thresholds."""
-    patch.setattr(dispatch.PROCESS, "build", kernel.build_plain)
-    patch.setattr(dispatch, "host", lambda: TARGETS[seed % 3])
+    patch.setattr(plans.PROCESS, "build", kernel.build_plain)
+    patch.setattr(plans, "host", lambda: TARGETS[seed % 3])
     patch.setattr(tuning, "PARALLEL_STEPS", 0 if seed % 2 else 1 << 15)
     patch.setattr(tuning, "BLOCKS", 1 + seed % 5)
     patch.setattr(scheduling, "PASSES", replaced(tiles.tile, any_tiles(seed)))

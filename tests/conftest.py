@@ -93,9 +93,9 @@ def fresh_plans(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]
 def plain(fresh_plans: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     """Run kernels as uncompiled Python with bounds checks."""
     from numscorch.codegen import kernel
-    from numscorch.runtime import plans as dispatch
+    from numscorch.runtime import plans
 
-    fresh_plans.setattr(dispatch.PROCESS, "build", kernel.build_plain)
+    fresh_plans.setattr(plans.PROCESS, "build", kernel.build_plain)
     return fresh_plans
 
 

@@ -273,9 +273,9 @@ def computed(case: Case) -> tuple[Any, list[GivenOperand], GivenOperand | None]:
 def unjitted() -> None:
     """Run all further kernels as Python with bounds checks."""
     from numscorch.codegen import kernel
-    from numscorch.runtime import plans as dispatch
+    from numscorch.runtime import plans
 
-    dispatch.PROCESS.build = kernel.build_plain
+    plans.PROCESS.build = kernel.build_plain
 
 
 def main() -> None:

@@ -24,7 +24,7 @@ def lint(folder: Path) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("violation", ["from numscorch.api import einsum", "def f():\n    from ..nn import linear"])
+@pytest.mark.parametrize("violation", ["from numscorch.interface.api import einsum", "def f():\n    from ..nn import linear"])
 def test_an_upward_import_is_detected(tmp_path: Path, violation: str) -> None:
     pytest.importorskip("importlinter", reason="import-linter is a development dependency")
     shutil.copytree(PACKAGE, tmp_path / "numscorch", ignore=shutil.ignore_patterns("__pycache__"))

@@ -10,11 +10,11 @@ from compositions import NAMED, compositions
 from scale import scaled
 
 import numscorch as ns
+from numscorch.interface.level_checks import EXPRESSIONS, RandomCheck, checks
 from numscorch.ir.format import Format
 from numscorch.ir.format_text import LEVELS
-from numscorch.runtime import plans as dispatch
+from numscorch.runtime import plans
 from numscorch.schedule import tuning
-from numscorch.selfcheck import EXPRESSIONS, RandomCheck, checks
 
 
 def sample(count: int, start: int) -> list[RandomCheck]:
@@ -38,7 +38,7 @@ def test_the_list_covers_levels_and_orders() -> None:
 @pytest.mark.parametrize("part", range(10))
 def test_formats_in_expressions(part: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tuning, "COMPILE_ENTRIES", 0 if part % 2 else 1 << 16)
-    with dispatch.uncompiled():
+    with plans.uncompiled():
         stored = sum(check.run() for check in sample(scaled(2400), 1000 * part))
     assert stored > scaled(2000)
 
@@ -71,7 +71,7 @@ def test_sparse_results_of_diagonals(text: str) -> None:
     order, partners = text.split("=")[0].count(",") + 1, PARTNERS[1 if "S[k]" in text or "S[i]" in text else 2] if "S" in text else [ns.CSR]
     formats = [None, ns.COO(order), ns.CSF(order), Format("d" * (order - 1) + "s"), Format("d" * (order - 1) + "s", range(order)[::-1])]
     stored = 0
-    with dispatch.uncompiled():
+    with plans.uncompiled():
         for at, (partner, result) in enumerate(product(partners, formats)):
             left, right = text.split("=")[1].strip().split(" * ")
             swapped = text if at % 2 else f"{text.split('=')[0]}= {right} * {left}"

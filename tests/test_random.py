@@ -10,7 +10,7 @@ from scale import scaled
 
 import numscorch as ns
 import numscorch.schedule as scheduling
-from numscorch.runtime import plans as dispatch
+from numscorch.runtime import plans
 from numscorch.schedule import tuning
 from numscorch.tensors.validate import validate
 
@@ -48,7 +48,7 @@ def test_some_random_cases_with_one_pattern_read_values_of_shared_patterns(fresh
     for seed in range(500):
         any_choices(seed, fresh_plans)
         check(with_twins(random_case(seed)))
-        if any("one value per entry of" in kernel.source.text for kernel in dispatch.PROCESS.kernels.values()):
+        if any("one value per entry of" in kernel.source.text for kernel in plans.PROCESS.kernels.values()):
             return
     pytest.fail("no case of 500 reads values at the positions of another operand")
 

@@ -14,7 +14,7 @@ from ..machine import guards, kernel_cache, threads
 from ..machine.compile_log import tell, waiting
 from ..machine.launcher import address_of, callable_at, launcher
 from ..machine.machine_code import DAMAGED, store_code, stored_code
-from . import machine
+from . import compiling
 from .checked_intrinsics import run_as_python
 from .source import Source
 
@@ -33,7 +33,7 @@ class Kernel:
 
     def __init__(self, source: Source, scope: dict[str, Any]):
         self.source, self.scope = source, scope
-        self._addresses: machine.Addresses | None = None
+        self._addresses: compiling.Addresses | None = None
         self._run: Run | None = None
 
     @property
@@ -47,7 +47,7 @@ class Kernel:
         return run_as_python(self.scope)
 
     @property
-    def addresses(self) -> machine.Addresses:
+    def addresses(self) -> compiling.Addresses:
         """The addresses of the kernel's entries. Compilation defers Ctrl-C until it ends.
 
         Raises:
@@ -58,7 +58,7 @@ class Kernel:
                 self._addresses = self._addresses or self._compiled()
         return self._addresses
 
-    def _compiled(self) -> machine.Addresses:
+    def _compiled(self) -> compiling.Addresses:
         source = self.source
         with guards.deferred(), guards.paused():
             guards.check_room()
@@ -66,7 +66,7 @@ class Kernel:
                 if (stored := _stored(source)) is not None:
                     return stored
                 started = time.perf_counter()
-                addresses, code = machine.compiled(source, self.scope)
+                addresses, code = compiling.compiled(source, self.scope)
             store_code(source.name, source.text, code)
             tell(source.name, source.text, time.perf_counter() - started)
             return addresses
@@ -89,7 +89,7 @@ class Kernel:
 
             def run_alone(words: bytes, workers: int) -> None:
                 if status := entry(0, words):
-                    raise machine.raised(status)
+                    raise compiling.raised(status)
 
             return run_alone
         body, finish = callable_at(addresses["body"]), callable_at(addresses["finish"]) if "finish" in addresses else None
@@ -103,17 +103,17 @@ class Kernel:
                     launch(addresses["body"], address_of(words), workers, ctypes.addressof(shared))
                 status = shared.value
             if status or (finish is not None and (status := finish(0, words))):
-                raise machine.raised(status)
+                raise compiling.raised(status)
 
         return run
 
 
-def _stored(source: Source) -> machine.Addresses | None:
+def _stored(source: Source) -> compiling.Addresses | None:
     """Return the addresses of entries whose machine code is on disk; None if it is missing or damaged."""
     if (data := stored_code(source.name, source.text)) is None:
         return None
     try:
-        return machine.loaded(source, data)
+        return compiling.loaded(source, data)
     except DAMAGED:  # the file was replaced atomically, so another program damaged it
         return None
 

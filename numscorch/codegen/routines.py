@@ -13,7 +13,7 @@ from numba import config
 from ..ir.function_table import FUNCTIONS, WHOLE
 from ..ir.hash_table import MULTIPLIER
 from . import intrinsics
-from .pipeline import Linked
+from .numba_passes import Linked
 from .scattering import FAN, LEVELS
 
 GOLDEN = 0x278DDE6E5FD29F05  # 2**62 divided by the golden ratio; its multiples are evenly spaced modulo 2**62

@@ -17,7 +17,7 @@ import torch
 
 from ..errors import ExpressionError, NumscorchError
 from ..machine.atomic_files import replacing
-from ..measuring.requests import SEED, SPECS, BoundRequest, read_request
+from ..measuring.specifications import SEED, SPECS, BoundRequest, read_request
 
 SECONDS = 2.0  # default total time of the measurement
 MOST_THREADS = 4096  # upper bound of --threads
@@ -88,7 +88,7 @@ def request_of(arguments: argparse.Namespace) -> BoundRequest:
     """The request that the arguments describe, with its operands.
 
     Raises:
-        ExpressionError: an operand is given twice; or as for :func:`~numscorch.measuring.requests.read_request`.
+        ExpressionError: an operand is given twice; or as for :func:`~numscorch.measuring.specifications.read_request`.
     """
     specs, formats = _unique_names(arguments.operand), _unique_names(arguments.format)
     return read_request(arguments.expression, specs, formats=formats, dtype=arguments.dtype, result=arguments.result, seed=arguments.seed)

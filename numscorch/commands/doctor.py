@@ -18,7 +18,7 @@ import torch
 from ..errors import NumscorchError
 from ..machine import kernel_cache, threads
 from ..machine.memory import size_in_words
-from ..measuring.machine import cores
+from ..measuring.this_machine import cores
 
 Range = tuple[tuple[int, ...], tuple[int, ...]]
 

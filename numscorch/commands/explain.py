@@ -9,13 +9,13 @@ from typing import Any
 
 import torch
 
-from ..api import explain
 from ..errors import ExpressionError, SizeError, UnsupportedError
 from ..explanation.explanation import ROW, SIZE, read_formats
+from ..interface.api import explain
 from ..ir.format import Format
 from ..machine.memory import available
 from ..operators.constructors import rand
-from ..sparsifiers.nmg import structured
+from ..sparsifiers.nmg_sparsifier import structured
 from ..sparsifiers.sparsify import sparsify
 
 EACH = 4  # bytes of a float32

@@ -13,15 +13,16 @@ from typing import Any
 import torch
 from torch.nn import Linear, Module, ReLU, Sequential
 
-from .. import nn, warmup
-from ..api import einsum
+from .. import nn
 from ..codegen.kernel import BUILDING, build, jit_is_disabled
 from ..convert.construct import from_coo
 from ..errors import UnsupportedError
+from ..interface import warmup
+from ..interface.api import einsum
 from ..interop.edge_lists import adj_t
 from ..ir.format import CSR
 from ..machine import launcher
-from ..measuring.requests import BoundRequest
+from ..measuring.specifications import BoundRequest
 from ..runtime.plans import Tables, apart
 from ..tensors.sparse_tensor import SparseTensor
 

@@ -23,8 +23,8 @@ from ..frontend.statements import parse_program
 from ..ir.format import COO, CSR
 from ..machine.memory import available
 from ..tensors.sparse_tensor import SparseTensor
-from .requests import BoundRequest
 from .shapes import Elementwise, MatMul, SampledMatMul, Shape, Sum, shape_of
+from .specifications import BoundRequest
 from .turns import Function
 
 TORCH, TORCH_64, SCIPY, PYDATA, GRAPHBLAS, DENSE = (
@@ -64,7 +64,7 @@ class Peers:
 def peers_of(request: BoundRequest) -> Peers:
     """The peers that compute a request. Each is called once, to find out whether it supports the request.
 
-    >>> from .requests import read_request
+    >>> from .specifications import read_request
     >>> peers = peers_of(read_request("ijk->i", {"A": "uniform:4x3x2:0.5"}))
     >>> list(peers.functions)[-1], peers.missing["torch CSR int32"]
     ('torch, dense', 'supports matrices only, but A has 3 dimensions')

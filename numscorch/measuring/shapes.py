@@ -8,7 +8,7 @@ from ..frontend.parser import Subscripts, parse_einsum
 from ..frontend.requests import Request
 from ..frontend.statements import parse_program
 from ..ir.index import Access, Binary, Expr
-from .requests import BoundRequest
+from .specifications import BoundRequest
 
 Indices = tuple[str, ...]
 
@@ -51,7 +51,7 @@ Shape = MatMul | SampledMatMul | Elementwise | Sum
 def shape_of(request: BoundRequest) -> Shape | None:
     """The operation that computes a request in other libraries; None if there is none.
 
-    >>> from .requests import read_request
+    >>> from .specifications import read_request
     >>> shape_of(read_request("bi,oi->bo", {"A": "dense:2x3", "B": "uniform:4x3:0.5"}))
     MatMul(left=0, right=1, left_transposed=False, right_transposed=True)
     >>> shape_of(read_request("C[i,j] = A[i,j] + B[i,j]", {"A": "uniform:2x3:0.5", "B": "uniform:2x3:0.5"}))

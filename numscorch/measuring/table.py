@@ -13,8 +13,8 @@ from unittest.mock import patch
 
 import torch
 
+from ..codegen.compiling import Addresses
 from ..codegen.kernel import Kernel, build
-from ..codegen.machine import Addresses
 from ..codegen.source import Source
 from ..errors import UnsupportedError
 from ..explanation.roofline import seconds_in_words
@@ -22,12 +22,12 @@ from ..explanation.roofs import rates
 from ..explanation.work import Work, work_of
 from ..runtime.plans import Tables, apart
 from ..tensors.sparse_tensor import SparseTensor
-from .agreement import RELATIVE, check
+from .comparison import RELATIVE, check
 from .intervals import Interval, ratio_of_medians
-from .machine import this_machine, versions
-from .memory import growth
+from .peak_memory import growth
 from .peers import peers_of
-from .requests import BoundRequest
+from .specifications import BoundRequest
+from .this_machine import this_machine, versions
 from .turns import DISTURBED, OURS, in_turns
 
 PATIENCE = 10.0  # peers slower than the best one by this factor are called a few times only

@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from ..api import einsum
 from ..errors import UnsupportedError
+from ..interface.api import einsum
 from ..operators.reducing import softmax
 from ..programs.evaluation import evaluate_parts
 from ..tensors.sparse_tensor import SparseTensor

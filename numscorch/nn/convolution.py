@@ -17,8 +17,8 @@ from torch import Tensor
 from torch.nn import functional
 from torch.nn.parameter import UninitializedParameter, is_lazy
 
-from ..api import einsum
 from ..errors import SizeError, UnsupportedError
+from ..interface.api import einsum
 from ..ir.format import CSR
 from ..programs.gradients import attached
 from ..tensors.graph_breaks import graph_break

@@ -13,7 +13,7 @@ from ..errors import SizeError, UnsupportedError
 from ..ir.format import CSR
 from ..ir.level import starts_of_runs
 from ..machine.memory import check_bytes, check_entries
-from ..programs.native import wrap
+from ..programs.torch_sparse import wrap
 from ..schedule import tuning
 from ..tensors.packing import index_dtype_for
 from ..tensors.parameter import unwrapped

@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from ..api import einsum, evaluate
 from ..errors import OperandError, SizeError, UnsupportedError
+from ..interface.api import einsum, evaluate
 from ..ir.format import Format
 from ..ir.levels import Compressed, Dense
 from ..programs.autograd import Differentiable, gradients_by_autograd, through

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from ..api import einsum
 from ..errors import OperandError, RangeError, SizeError, UnsupportedError
+from ..interface.api import einsum
 from ..ir.format import CSR, Format
 from ..tensors.graph_breaks import graph_break
 from ..tensors.pattern import Pattern

@@ -7,8 +7,8 @@ from typing import Self
 import torch
 from numpy.typing import ArrayLike
 
-from ..api import einsum
 from ..errors import UnsupportedError
+from ..interface.api import einsum
 from ..ir.format import CSR, Format, dense
 from ..sparsifiers.sparsify import Sparsifier
 from ..tensors.sparse_tensor import SparseTensor

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import dropout
 
-from ..api import einsum
 from ..errors import UnsupportedError
+from ..interface.api import einsum
 from ..tensors.sparse_tensor import SparseTensor
 from .convolution import LAZY, SUMS, Convolution, Features, LazyLinear, check_channels, draw_glorot, linear, materialize, projection
 from .edge_attention import Fill, attend, read_edges

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from ..api import einsum, evaluate
 from ..errors import SizeError, UnsupportedError
+from ..interface.api import einsum, evaluate
 from ..operators.products import add_bias
 from ..tensors.distributed import handler_of
 from ..tensors.sparse_tensor import SparseTensor

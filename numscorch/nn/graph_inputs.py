@@ -20,7 +20,7 @@ from ..frontend.datatypes import summed_in
 from ..interop.edge_lists import check_nodes, check_unpadded, counted
 from ..ir.format import CSR
 from ..programs.gradients import attached
-from ..programs.native import forget
+from ..programs.torch_sparse import forget
 from ..tensors.arrays import as_indices, as_values
 from ..tensors.modes import as_numpy, made_outside, without_autocast
 from ..tensors.packing import is_identity, of_entries, pack

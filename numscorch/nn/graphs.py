@@ -14,8 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..api import einsum, evaluate
 from ..errors import SizeError, UnsupportedError
+from ..interface.api import einsum, evaluate
 from ..programs.operands import any_autocast, is_plain_mode
 from ..tensors.graph_breaks import graph_break
 from ..tensors.sparse_tensor import SparseTensor

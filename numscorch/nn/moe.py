@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..api import einsum
 from ..errors import SizeError, UnsupportedError
+from ..interface.api import einsum
 from ..ir.format import CSR
 from ..operators.elementwise import is_sparse
 from ..programs.gradients import attached

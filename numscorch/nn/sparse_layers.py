@@ -8,8 +8,8 @@ import torch
 from numpy.typing import ArrayLike
 from torch.nn.functional import pad, unfold
 
-from ..api import einsum
 from ..errors import SizeError, UnsupportedError
+from ..interface.api import einsum
 from ..ir.format import CSR, Format
 from ..operators.products import linear
 from ..sparsifiers.sparsify import Sparsifier

@@ -11,10 +11,10 @@ from numpy.typing import ArrayLike
 
 from ..convert.construct import from_coo, from_torch
 from ..errors import OperandError, SizeError, UnsupportedError
-from ..interop.arrays import from_scipy
+from ..interop.array_libraries import from_scipy
 from ..ir.format import CSR, Format, as_format
 from ..sparsifiers.base import described, is_number
-from ..sparsifiers.nmg import structured
+from ..sparsifiers.nmg_sparsifier import structured
 from ..sparsifiers.sparsify import Sparsifier, sparsify
 from ..tensors.arrays import as_tensor
 from ..tensors.parameter import PRUNE, SparseParameter

@@ -10,11 +10,11 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from ..api import einsum
 from ..convert.values import densified, others_at, strided, values_of, with_entries
 from ..errors import OperandError, SizeError, UnsupportedError
 from ..frontend.broadcasting import broadcast_shape
-from ..programs.dense_operands import divided
+from ..interface.api import einsum
+from ..programs.dense_requests import divided
 from ..tensors.packing import at_entries
 from ..tensors.sparse_tensor import SparseTensor
 from .elementwise import as_own, div as true_div, is_sparse, mul, sub, where

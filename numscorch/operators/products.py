@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch.autograd import forward_ad
 
-from ..api import einsum, is_compiling
 from ..errors import OperandError, SizeError, UnsupportedError
+from ..interface.api import einsum, is_compiling
 from ..programs.dispatch import compute
 from ..programs.fitting import MISSED
 from ..programs.operands import any_autocast

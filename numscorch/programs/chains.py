@@ -17,7 +17,7 @@ from ..frontend.problem import size_clash
 from ..frontend.requests import NAMES, Request
 from ..runtime.plans import Plan, known_plan
 from ..tensors.sparse_tensor import SparseTensor
-from .dense_operands import dense_result
+from .dense_requests import dense_result
 from .operands import DeferredOperand, identify
 
 

@@ -23,7 +23,7 @@ from ..tensors.torch_layouts import has_torch_layout
 from . import gradients
 from .call import EinsumCall
 from .chains import Chain, ChainRecorder
-from .dense_operands import dense_result
+from .dense_requests import dense_result
 from .empty_reductions import in_format, semiring_zero
 from .fitting import remember_call
 from .operands import (

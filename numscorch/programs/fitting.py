@@ -22,9 +22,9 @@ from ..frontend.requests import Request
 from ..runtime.plans import SHORTCUTS, Plan, tables_apart
 from ..tensors.modes import dispatch_modes
 from ..tensors.sparse_tensor import SparseTensor
-from .native import _wrappers, wrap
 from .operands import any_autocast, is_plain_mode
 from .outputs import check_before, write
+from .torch_sparse import _wrappers, wrap
 
 MOST_FITTINGS = 8  # fittings per expression; they differ in shapes, strides, tensor classes, or torch's modes
 MOST_PATTERNS = 256  # pattern signatures per fitting

@@ -26,7 +26,7 @@ from ..schedule.facts import AUTOMATIC
 from ..schedule.format_inference import infer_format
 from ..tensors.sparse_tensor import SparseTensor
 from .fused_operands import by_rows
-from .native import wrap
+from .torch_sparse import wrap
 
 JOINING = ("=", "+=", "max=", "min=", "stored max=")  # assignment operators that can be fused
 MOST_ACCESSES = 1000  # upper bound of the operand accesses of a part with all intermediate results inlined

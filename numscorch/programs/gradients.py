@@ -41,11 +41,11 @@ from ..tensors.packing import at_entries
 from ..tensors.pattern import Pattern
 from ..tensors.sparse_tensor import SparseTensor
 from .autograd import Differentiable, no_forward_mode, through
-from .dense_operands import value_of, with_order
+from .dense_requests import value_of, with_order
 from .empty_reductions import in_format, semiring_zero
-from .native import wrap
 from .operands import STRIDED, has_tangents, readable
 from .product_gradients import multiplied
+from .torch_sparse import wrap
 
 Compute = Callable[..., Any]  # dispatch.compute, which supports gradients
 

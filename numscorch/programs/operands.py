@@ -23,7 +23,7 @@ from ..tensors.distributed import HANDLERS
 from ..tensors.modes import check_not_traced, in_transform, may_be_traced, plain_tensor
 from ..tensors.parameter import SparseParameter, unwrapped
 from ..tensors.sparse_tensor import SparseTensor
-from .native import wrap
+from .torch_sparse import wrap
 
 STRIDED = torch.strided
 is_grad_enabled, any_autocast = torch.is_grad_enabled, torch._C._is_any_autocast_enabled

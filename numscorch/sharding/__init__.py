@@ -5,11 +5,11 @@ own rows is computed.
 """
 
 from ..operators.naming import publish
-from .construct import from_local_rows, load, shard
+from .constructors import from_local_rows, load, shard
 from .exchange import HaloExchange
 from .operators import register as _register
-from .parameter import ShardedSparseParameter
 from .partition import Partition, ShardingReport
+from .sharded_parameter import ShardedSparseParameter
 from .tensor import ShardedSparseTensor
 
 __all__ = [

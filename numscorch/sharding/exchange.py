@@ -16,8 +16,8 @@ import torch.distributed as dist
 from torch.autograd.function import once_differentiable
 
 from ..programs.operands import resolved
-from .agreement import Ranks, agree, reporting_lost_ranks
 from .partition import Partition
+from .ranks import Ranks, agree, reporting_lost_ranks
 
 
 @dataclass(eq=False)

@@ -17,9 +17,9 @@ from torch.distributed.tensor._shards_wrapper import LocalShardsWrapper
 from ..convert.construct import from_csr
 from ..errors import OperandError, UnsupportedError
 from ..tensors.sparse_tensor import SparseTensor
-from .agreement import agree, collective
 from .exchange import HaloExchange
 from .partition import Grid, Partition
+from .ranks import agree, collective
 
 POS, CRD, VALUES = "level1_pos", "level1_crd", "values"
 SHAPE, PERMUTATION = "shape", "permutation"  # every rank holds all of them

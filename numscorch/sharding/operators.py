@@ -15,21 +15,21 @@ import torch.distributed as dist
 from torch.distributed.tensor import DTensor, Replicate, Shard
 from torch.nn import functional
 
-from ..api import einsum
 from ..errors import RangeError, SizeError, UnsupportedError
 from ..frontend.parser import parse_einsum
 from ..frontend.requests import Request
+from ..interface.api import einsum
 from ..operators.products import check_same_type
 from ..operators.unary import UNARY
 from ..programs.call import EinsumCall
 from ..programs.operands import call_form
 from ..tensors.distributed import HANDLERS, Handler
 from ..tensors.graph_breaks import graph_break
-from .agreement import Ranks, collective, reduce
-from .dense_operands import Whole, dtensor_of, gradient_placements, result_placement, sharded_indices, without_sums
+from .halo_products import sharded_einsum, sharded_evaluate
 from .layout import SAVED
-from .parameter import ShardedSparseParameter
-from .products import sharded_einsum, sharded_evaluate
+from .placements import Whole, dtensor_of, gradient_placements, result_placement, sharded_indices, without_sums
+from .ranks import Ranks, collective, reduce
+from .sharded_parameter import ShardedSparseParameter
 from .tensor import FUNCTIONS, TRANSPOSED_FUNCTIONS, ShardedSparseTensor, Transposed
 
 T = TypeVar("T")

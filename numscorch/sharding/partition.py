@@ -12,7 +12,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import Placement, Replicate, Shard
 
 from ..errors import SizeError, UnsupportedError
-from .agreement import Ranks
+from .ranks import Ranks
 
 
 @dataclass(frozen=True)

@@ -18,10 +18,10 @@ from ..ir.format import CSR, Format
 from ..tensors.ledgers import refusing
 from ..tensors.methods import StoredValues
 from ..tensors.sparse_tensor import SparseTensor
-from .agreement import agree, collective, every
 from .exchange import HaloExchange
 from .layout import Layout, description_of, state_of, values_of_state
 from .partition import ShardingReport
+from .ranks import agree, collective, every
 
 FUNCTIONS: dict[Any, Callable[..., Any]] = {}  # torch's functions, and their implementations for sharded matrices; filled by operators
 TRANSPOSED_FUNCTIONS: dict[Any, Callable[..., Any]] = {}  # those for transposed matrices; filled by operators

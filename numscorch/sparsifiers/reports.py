@@ -17,7 +17,7 @@ from ..tensors.parameter import SparseParameter
 from .base import named
 from .entrywise import threshold
 from .magnitude import block_magnitude, least, magnitude, magnitudes
-from .nmg import structured
+from .nmg_sparsifier import structured
 from .patterned import n_m
 from .sparsify import Sparsifier, named_in_errors, sparsify
 

@@ -9,13 +9,13 @@ from ..sparsifiers.base import Kind
 from ..sparsifiers.composing import LowRankPlusSparse, compose, low_rank_plus_sparse
 from ..sparsifiers.entrywise import MovementScores, keep_all, movement, random, threshold, wanda
 from ..sparsifiers.magnitude import block_magnitude, magnitude
-from ..sparsifiers.nmg import n_m_g
+from ..sparsifiers.nmg_sparsifier import n_m_g
 from ..sparsifiers.patterned import n_m, same_pattern, topk
 from ..sparsifiers.registration import register_sparsifier
 from ..sparsifiers.reports import LayoutReport, LayoutRow, report
 from ..sparsifiers.sparsify import Sparsifier, sparsify
 from . import schedules
-from .distributed import broadcast_patterns, check_patterns, data_parallel
+from .data_parallel_patterns import broadcast_patterns, check_patterns, data_parallel
 from .dynamic import SET, RigL
 from .layers import register_sparse_module
 from .loading import load_patterns

@@ -13,7 +13,7 @@ from ..sparsifiers.base import check_fraction
 from ..tensors.parameter import SparseParameter
 from ..tensors.pattern import Pattern
 from .checks import check_current, check_placed, check_values, share_at
-from .distributed import check_patterns, group_of, summed
+from .data_parallel_patterns import check_patterns, group_of, summed
 from .loading import check_keys, patterns_of, saved
 from .matching import Names, bare, named, sparse_weights
 from .probes import Probe, watched_layers

@@ -17,7 +17,7 @@ import torch
 
 from benchmarks import conftest, peers, records
 from benchmarks.records import case_of, read_run
-from numscorch.measuring.agreement import check
+from numscorch.measuring.comparison import check
 from numscorch.measuring.peers import GRAPHBLAS, SCIPY, TORCH, TORCH_64
 from numscorch.measuring.turns import Function, Turns
 

@@ -18,7 +18,7 @@ from benchmarks import cold_start, first_steps, kernel_counts
 from benchmarks.cold_start import Start, Table
 from benchmarks.worktrees import WorktreeError
 from numscorch.codegen.kernel import build
-from numscorch.runtime import plans as dispatch
+from numscorch.runtime import plans
 
 ROOT = Path(__file__).parents[2]
 SMALL = 16
@@ -69,16 +69,16 @@ def test_a_second_process_compiles_nothing_and_neither_imports_sympy(tmp_path: P
 @pytest.mark.parametrize("collecting", [True, False])
 def test_a_kernel_is_compiled_without_collecting_garbage(collecting: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """The state of the garbage collector is restored afterwards."""
-    states, was_enabled, kind_of = [], gc.isenabled(), dispatch._kind_of
+    states, was_enabled, kind_of = [], gc.isenabled(), plans._kind_of
 
     def watched(*args: Any) -> Any:
         states.append(gc.isenabled())
         return kind_of(*args)
 
-    monkeypatch.setattr(dispatch, "_kind_of", watched)
+    monkeypatch.setattr(plans, "_kind_of", watched)
     (gc.enable if collecting else gc.disable)()
     try:
-        with dispatch.apart(dispatch.Tables(build)):
+        with plans.apart(plans.Tables(build)):
             ns.einsum("ij,j->i", ns.from_torch(torch.eye(3)), torch.ones(3))
         assert set(states) == {False}
         assert gc.isenabled() == collecting

@@ -9,8 +9,8 @@ import torch
 
 import numscorch as ns
 from benchmarks.recorded import Recorder
-from numscorch.measuring.memory import RESET, growth
-from numscorch.runtime import plans as dispatch
+from numscorch.measuring.peak_memory import RESET, growth
+from numscorch.runtime import plans
 
 A = ns.from_torch(torch.eye(6).mul_(2.0), ns.CSR)
 X = torch.ones(6, 4)
@@ -64,9 +64,9 @@ def test_all_requests_of_a_call_are_recorded(recorder):
 
 def test_recording_does_not_change_the_process(recorder):
     product()
-    plans, folder = dict(dispatch.PROCESS.plans), os.environ.get("NUMSCORCH_CACHE_DIR")
+    kept, folder = dict(plans.PROCESS.plans), os.environ.get("NUMSCORCH_CACHE_DIR")
     recorder.record(product)
-    assert dispatch.PROCESS.plans == plans and os.environ.get("NUMSCORCH_CACHE_DIR") == folder
+    assert plans.PROCESS.plans == kept and os.environ.get("NUMSCORCH_CACHE_DIR") == folder
 
 
 def test_recording_a_failing_call_does_not_change_the_process(recorder):

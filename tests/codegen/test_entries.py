@@ -11,7 +11,7 @@ from numscorch.errors import ScheduleError
 from numscorch.ir.format import CSF, CSR
 from numscorch.ir.index import TensorVar, loops_of
 from numscorch.ir.notation import parse_stmt
-from numscorch.runtime import plans as dispatch
+from numscorch.runtime import plans
 from numscorch.schedule import tuning
 from numscorch.schedule.facts import Facts, Target
 from numscorch.schedule.flatten_sum import flatten_sum
@@ -36,7 +36,7 @@ def flat_sum(text: str, count: int = 100_000, dtype: str = "float32", **formats:
 
 
 def kernels_flatten_sum() -> bool:
-    return any("entry_forall" in kernel.source.text for kernel in dispatch.PROCESS.kernels.values())
+    return any("entry_forall" in kernel.source.text for kernel in plans.PROCESS.kernels.values())
 
 
 def test_a_full_sum_walks_entries() -> None:

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import numscorch as ns
-from numscorch.runtime import plans as dispatch
+from numscorch.runtime import plans
 
 
 def numbers(*shape: int) -> torch.Tensor:
@@ -14,7 +14,7 @@ def numbers(*shape: int) -> torch.Tensor:
 
 
 def rows() -> list[int | None]:
-    return [plan.problem.rows for plan in dispatch.PROCESS.plans.values()]
+    return [plan.problem.rows for plan in plans.PROCESS.plans.values()]
 
 
 @pytest.mark.parametrize("block", [(16, 1), (4, 4), (3, 2)], ids=str)

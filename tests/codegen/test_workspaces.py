@@ -14,12 +14,12 @@ from routine_calls import compiled
 from scale import scaled
 
 import numscorch as ns
-from numscorch.codegen import checked_intrinsics as twins, routines
+from numscorch.codegen import checked_intrinsics, routines
 from numscorch.codegen.workspaces import workspaces_of
 from numscorch.ir.index import loops_of
 from numscorch.ir.levels import Compressed, Dense
 from numscorch.ir.workspace_levels import Cleared, Hashed, Listed, Sorted
-from numscorch.runtime import plans as dispatch
+from numscorch.runtime import plans
 from numscorch.runtime.result_arrays import packed_room
 from numscorch.schedule import tuning
 from numscorch.schedule.facts import forget_answers
@@ -49,16 +49,16 @@ def collected(kind: str, expr: str, operands: list[object], set_to: Callable[[ob
     """The result if rows are collected in one kind of workspace."""
     set_to(tuning, "DENSE_ROW", -1 if kind == "hash" else 1 << 62)
     set_to(tuning, "REUSED_PLACES", float("inf"))
-    dispatch.PROCESS.plans.clear()
-    dispatch.PROCESS.kinds.clear()
+    plans.PROCESS.plans.clear()
+    plans.PROCESS.kinds.clear()
     forget_answers()
     return ns.einsum(expr, *operands, format="infer")
 
 
 def workspace_kinds() -> set[type]:
     """The kinds of workspaces in the last plan."""
-    plans = list(dispatch.PROCESS.plans.values())[-1:]  # there is no plan if all operands are dense
-    return {type(space.tensor.format.levels[0]) for plan in plans for space in workspaces_of(plan.steps[-1].stmt)}
+    kept = list(plans.PROCESS.plans.values())[-1:]  # there is no plan if all operands are dense
+    return {type(space.tensor.format.levels[0]) for plan in kept for space in workspaces_of(plan.steps[-1].stmt)}
 
 
 def agree(a: ns.SparseTensor | torch.Tensor, b: ns.SparseTensor | torch.Tensor) -> bool:
@@ -195,7 +195,7 @@ def test_hashing_finds_inserted_coordinates(name: str, dtype: str) -> None:
     uncompiled = (getattr(routine, "py_func", routine) for routine in (routines.emptied, routines.insert))
     for empty, insert, pointer in (
         (compiled(routines.emptied), compiled(routines.insert), np.asarray),
-        (*uncompiled, twins.Checked),
+        (*uncompiled, checked_intrinsics.Checked),
     ):
         table, listed = pointer(np.zeros(room, np.int64)), pointer(np.zeros(row.size, np.int64))
         bits = empty(table, row.size)
@@ -230,7 +230,7 @@ def test_equal_coordinates_are_combined(count: int, most: int) -> None:
     expected: dict[int, float] = {}
     for key, term in zip(keys.tolist(), terms.tolist(), strict=True):
         expected[key] = expected[key] + term if key in expected else term
-    for combine, pointer in ((compiled(routines.combined), np.asarray), (twins.combined, twins.Checked)):
+    for combine, pointer in ((compiled(routines.combined), np.asarray), (checked_intrinsics.combined, checked_intrinsics.Checked)):
         listed, values = np.zeros(2 * count, np.int64), np.zeros(2 * count)
         listed[:count], values[:count] = keys, terms
         kept = combine(pointer(listed), pointer(values), count)
@@ -239,7 +239,7 @@ def test_equal_coordinates_are_combined(count: int, most: int) -> None:
 
 
 def uses_flags() -> bool:
-    return any("flagged" in kernel.source.text for kernel in dispatch.PROCESS.kernels.values())
+    return any("flagged" in kernel.source.text for kernel in plans.PROCESS.kernels.values())
 
 
 @pytest.mark.parametrize("expr", ["ij->j", "ij,i->j", "ijk->j", "ijk->k", "ijk,k->j"])

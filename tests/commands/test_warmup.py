@@ -22,8 +22,8 @@ import numscorch as ns
 from numscorch import __main__ as cli
 from numscorch.commands import warming
 from numscorch.errors import OperandError, UnsupportedError
+from numscorch.interface.warmup import Warmed
 from numscorch.machine.compile_log import counts
-from numscorch.warmup import Warmed
 
 WIDTH = 11
 

@@ -14,10 +14,10 @@ from numscorch.convert import construct
 from numscorch.convert.construct import from_coo, from_csr, from_torch
 from numscorch.convert.values import others_at
 from numscorch.errors import FormatError, NumscorchError, OperandError, SizeError, UnsupportedError
-from numscorch.interop.arrays import from_scipy
+from numscorch.interop.array_libraries import from_scipy
 from numscorch.ir.format import COO, CSC, CSR, DCSC, DCSR, DIA, Format, dense
 from numscorch.machine import memory
-from numscorch.tensors import validate as validation
+from numscorch.tensors import validate
 from numscorch.tensors.arrays import check_values, is_increasing
 from numscorch.tensors.sparse_tensor import SparseTensor
 
@@ -352,7 +352,7 @@ def test_many_int32_columns_keep_their_size(monkeypatch: pytest.MonkeyPatch, pla
 
 @pytest.mark.parametrize("chunk", [1, 2, 3, 100])
 def test_disorder_is_found_in_every_chunk(chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(validation, "CHUNK", chunk)
+    monkeypatch.setattr(validate, "CHUNK", chunk)
     pos, ones = torch.tensor([0, 3, 3, 5, 8]), torch.ones(8)
     crd = torch.tensor([0, 2, 4, 1, 3, 0, 1, 2])
     from_csr(pos, crd, ones, (4, 5), assume_sorted=True)

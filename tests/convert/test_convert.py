@@ -12,7 +12,7 @@ from programs import ChildProcess, output_of
 from numscorch.convert.construct import from_coo, from_csr, from_torch
 from numscorch.convert.conversions import converted
 from numscorch.errors import FormatError
-from numscorch.interop.arrays import from_scipy
+from numscorch.interop.array_libraries import from_scipy
 from numscorch.ir.format import COO, CSC, CSF, CSR, DCSC, DCSR, Format, dense
 
 MATRIX_FORMATS = [CSR, CSC, DCSR, DCSC, COO(2), Format("oo", (1, 0)), Format("sd"), Format("so"), dense(2), Format("dd", (1, 0))]

@@ -12,7 +12,7 @@ from scale import scaled
 from torch.autograd import forward_ad
 
 import numscorch as ns
-from numscorch.convert import conversions as reformat
+from numscorch.convert import conversions
 from numscorch.convert.conversion_plan import can_be_spaced, steps_between
 from numscorch.convert.conversions import converted
 from numscorch.frontend.copy_statements import copying
@@ -22,7 +22,7 @@ from numscorch.ir.index import TensorVar
 from numscorch.ir.notation import parse_stmt
 from numscorch.ir.scatter import can_be_placed, is_placed
 from numscorch.ir.verify import verify
-from numscorch.runtime import plans as dispatch, result_arrays as assembled
+from numscorch.runtime import plans, result_arrays
 from numscorch.schedule import tuning
 from numscorch.tensors.packing import pack
 from numscorch.tensors.validate import validate
@@ -107,7 +107,7 @@ def same(result: ns.SparseTensor, reference: ns.SparseTensor) -> bool:
 def test_every_format_to_every_other(source: Format, small: pytest.MonkeyPatch) -> None:
     array = entries(SHAPES[source.order], seed=source.order)
     packed: list[Format] = []
-    small.setattr(reformat, "pack", lambda indices, shape, fmt, *dtype: packed.append(fmt) or pack(indices, shape, fmt, *dtype))
+    small.setattr(conversions, "pack", lambda indices, shape, fmt, *dtype: packed.append(fmt) or pack(indices, shape, fmt, *dtype))
     targets = [f for f in EVERY if f.order == source.order and f != source and not f.is_dense]
     step = 1 if scaled(100) == 100 else 15  # other targets for each source
     for at, target in enumerate(targets[EVERY.index(source) % step :: step]):
@@ -197,7 +197,7 @@ def test_compiled_conversions(seed: int, fresh_plans: pytest.MonkeyPatch) -> Non
     A = ns.from_torch(torch.from_numpy(array), ns.CSR)
     for source, target in ((ns.CSR, ns.CSC), (ns.CSC, ns.DCSR), (ns.COO(2), ns.CSR)):
         assert same(A.to(source).to(target), expected(array, target))
-    plan = dispatch.find_plan(copying(ns.CSR, ns.CSC), ns.CSC, (A,), ("a test's",))
+    plan = plans.find_plan(copying(ns.CSR, ns.CSC), ns.CSC, (A,), ("a test's",))
     assert is_placed(plan.steps[-1].stmt)
     assert torch.equal(A.to_dense(), torch.from_numpy(array))
 
@@ -221,7 +221,7 @@ def test_an_index_may_have_the_name_of_a_tensor(small: pytest.MonkeyPatch) -> No
 
 def test_more_entries_of_a_parent_than_int32_can_count(small: pytest.MonkeyPatch) -> None:
     """The count of one worker for one parent may exceed the limit of the whole result."""
-    small.setattr(assembled, "INT32_MAX", 20)
+    small.setattr(result_arrays, "INT32_MAX", 20)
     A, B = sparse(np.ones(6), Format("s")), sparse(np.ones((6, 1)), Format("oo"))
     layout = Format("(i, j, k) -> (k: dense, i: compressed(unique=False), j: singleton)")
     with pytest.raises(ns.SizeError, match="36 entries, more than int32 can count"):
@@ -339,6 +339,6 @@ def test_rows_that_a_diagonal_does_not_cross_are_refused() -> None:
 
 
 def test_few_entries_plan_no_kernels(plain: pytest.MonkeyPatch) -> None:
-    plain.setattr(reformat, "steps_between", lambda *_: pytest.fail("the steps are planned"))
+    plain.setattr(conversions, "steps_between", lambda *_: pytest.fail("the steps are planned"))
     D = torch.arange(60.0).reshape(3, 4, 5) % 3
     assert torch.equal(ns.from_torch(D, ns.CSF(3)).to(ns.Format("sss", (2, 0, 1))).to_dense(), D)

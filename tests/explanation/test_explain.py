@@ -14,7 +14,7 @@ import numscorch as ns
 from numscorch.explanation.explanation import assumed
 from numscorch.ir.notation import parse_stmt
 from numscorch.machine import kernel_cache
-from numscorch.runtime import plans as dispatch
+from numscorch.runtime import plans
 
 pytestmark = pytest.mark.usefixtures("plain")
 PASSES = ("order_loops", "insert_workspaces", "tile", "vectorize", "parallelize")
@@ -90,14 +90,14 @@ def test_source_is_the_file_that_runs(A: ns.SparseTensor) -> None:
     assert line(str(explained), "source").endswith(str(explained.path))
     assert "def kernel(" in explained.source
     ns.einsum("ij,j->i", A, torch.ones(30))
-    assert explained.generated.name in dispatch.PROCESS.kernels
+    assert explained.generated.name in plans.PROCESS.kernels
 
 
 def test_nothing_is_compiled_or_run(A: ns.SparseTensor, plain: pytest.MonkeyPatch) -> None:
     def build(source: object) -> None:
         raise AssertionError("explain must not build a kernel")
 
-    plain.setattr(dispatch.PROCESS, "build", build)
+    plain.setattr(plans.PROCESS, "build", build)
     assert ns.explain("ij,jk,kl->il", A, torch.ones(30, 4), torch.ones(4, 5)).source
 
 
@@ -255,18 +255,18 @@ def test_einsum_runs_the_explained_kernels(expr: str, options: dict[str, object]
     if "mask" in options:
         options = options | {"mask": random_matrix(40, 20)}
     names = kernel_names(ns.explain(expr, *operands, **options))
-    with dispatch.uncompiled():
+    with plans.uncompiled():
         ns.einsum(expr, *operands, **options)
-        assert names <= set(dispatch._tables().kernels)
+        assert names <= set(plans._tables().kernels)
 
 
 @pytest.mark.parametrize("text", ["C[i,k] = A[i,j] * B[j,k]", "C[i,k] max= A[i,j] * B[j,k]", "C[i,j] = A[i,j] * A[i,j]"])
 def test_evaluate_runs_the_explained_kernels_of_booleans(text: str) -> None:
     operands = {"A": random_matrix(40, 30, torch.bool)} | ({"B": random_matrix(30, 20, torch.bool)} if "B" in text else {})
     names = kernel_names(ns.explain(text, **operands))
-    with dispatch.uncompiled():
+    with plans.uncompiled():
         ns.evaluate(text, **operands)
-        assert names <= set(dispatch._tables().kernels)
+        assert names <= set(plans._tables().kernels)
 
 
 def test_an_einsum_that_is_refused_is_not_explained() -> None:

@@ -14,7 +14,7 @@ from numscorch.frontend.statements import parse_program
 from numscorch.nn.attention_kernels import program
 from numscorch.programs import steps
 from numscorch.programs.fusion import why_alone
-from numscorch.runtime import plans as dispatch
+from numscorch.runtime import plans
 
 pytestmark = pytest.mark.usefixtures("plain")
 
@@ -39,9 +39,9 @@ def kernels(text: str) -> set[str]:
 
 def run(function: Callable[[], Any]) -> set[str]:
     """Names of the kernels that a call runs."""
-    before = set(dispatch._tables().kernels)
+    before = set(plans._tables().kernels)
     function()
-    return set(dispatch._tables().kernels) - before
+    return set(plans._tables().kernels) - before
 
 
 def test_a_group_of_parts_is_one_explanation() -> None:
@@ -60,7 +60,7 @@ def test_a_group_of_parts_is_one_explanation() -> None:
 def test_evaluate_runs_the_explained_kernels() -> None:
     for text, operands in ((ATTENTION, HEADS), (GCN, OPERANDS)):
         names = kernels(str(ns.explain(text, A=A, **operands)))
-        with dispatch.uncompiled():
+        with plans.uncompiled():
             assert run(lambda text=text, operands=operands: ns.evaluate(text, A=A, **operands)) == names
 
 
@@ -73,7 +73,7 @@ def test_gradients_run_the_explained_kernels() -> None:
         r"this kernel saves l_value, m_value for them",
         line,
     )
-    with dispatch.uncompiled():
+    with plans.uncompiled():
         assert run(lambda: ns.evaluate(ATTENTION, A=A, **operands).square().sum().backward()) == kernels(text)
     assert "gradient" not in str(ns.explain(ATTENTION, A=A, **HEADS))
     with torch.no_grad():

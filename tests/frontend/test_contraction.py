@@ -14,7 +14,7 @@ import torch
 import numscorch as ns
 from numscorch.frontend.contraction import Pair, Term, _Search, pairs_of, searched, without
 from numscorch.frontend.parser import parse_einsum
-from numscorch.runtime import plans as dispatch
+from numscorch.runtime import plans
 
 CHAIN = "ab,bc,cd,de,ef,fg,gh->ah"
 STAR = "ab,ac,ad,ae,af,ag,ah->a"
@@ -111,8 +111,8 @@ def test_a_chain_with_a_thin_matrix_has_no_large_intermediate(plain: pytest.Monk
     for expr, operands in {"ij,jk,kl->il": (A, A, thin), "li,ij,jk->lk": (thin.T, A, A)}.items():
         expected = torch.einsum(expr, *(o.to_dense() if isinstance(o, ns.SparseTensor) else o for o in operands))
         torch.testing.assert_close(ns.einsum(expr, *operands), expected)
-    assert dispatch.PROCESS.plans
-    assert all(prod(plan.shape) <= thin.numel() for plan in dispatch.PROCESS.plans.values())
+    assert plans.PROCESS.plans
+    assert all(prod(plan.shape) <= thin.numel() for plan in plans.PROCESS.plans.values())
 
 
 def test_operands_of_about_one_size_share_a_path(plain: pytest.MonkeyPatch) -> None:

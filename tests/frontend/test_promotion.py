@@ -12,7 +12,7 @@ import torch
 import numscorch as ns
 from numscorch.ir.function_table import FUNCTIONS
 from numscorch.ir.notation import parse_expr
-from numscorch.programs.dense_operands import DENSE_FUNCTIONS
+from numscorch.programs.dense_requests import DENSE_FUNCTIONS
 
 INTEGERS = (torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8, torch.bool)
 NONZERO = torch.tensor([-7, -3, -2, -1, 1, 2, 3, 6, 7])

@@ -12,7 +12,7 @@ import torch
 from small_numbers import numbers
 
 import numscorch as ns
-from numscorch.programs import native
+from numscorch.programs import torch_sparse
 from numscorch.tensors.torch_layouts import layout_of
 
 UNORDERED = ns.Format("(i, j) -> (i: dense, j: compressed(ordered=False))")
@@ -240,7 +240,7 @@ def test_strided_values_are_read_in_every_call(plain: pytest.MonkeyPatch) -> Non
     assert ns.einsum("ij,j->i", A, x).tolist() == [2.0, 10.0]
     values.mul_(10)
     assert ns.einsum("ij,j->i", A, x).tolist() == [20.0, 100.0]
-    assert id(A) not in native._wrappers
+    assert id(A) not in torch_sparse._wrappers
 
 
 def test_transposed_blocks_are_read_in_every_call(plain: pytest.MonkeyPatch) -> None:

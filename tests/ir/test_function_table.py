@@ -15,7 +15,7 @@ from numscorch.codegen import routines
 from numscorch.ir.function_table import FUNCTIONS, routine_of
 from numscorch.ir.gradient import derivative
 from numscorch.ir.notation import parse_expr
-from numscorch.programs.dense_operands import DENSE_FUNCTIONS, value_of
+from numscorch.programs.dense_requests import DENSE_FUNCTIONS, value_of
 
 HUGE = {torch.float32: 1e30, torch.float64: 1e300}
 TINY = {torch.float32: 1e-40, torch.float64: 5e-324}  # subnormal

@@ -16,7 +16,7 @@ from programs import ChildProcess, output_of
 import numscorch as ns
 from numscorch.codegen import kernel
 from numscorch.machine import guards, kernel_cache
-from numscorch.runtime import plans as dispatch
+from numscorch.runtime import plans
 from numscorch.schedule import tuning
 
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="the platform has no fork")
@@ -154,18 +154,18 @@ assert tuned.kept() == {"one": "tile()", "other": ""}
 def test_a_child_forked_while_a_thread_compiles(tmp_path: Path) -> None:
     """The thread holds locks that the child cannot release, since the thread does not exist in it."""
     code = """
-from numscorch.runtime import plans as dispatch
+from numscorch.runtime import plans
 check()
 began, release = threading.Event(), threading.Event()
-build = dispatch.build
+build = plans.build
 def slow(source):
     began.set()
     release.wait(5)
     return build(source)
 def other():
-    dispatch.PROCESS.build = build
+    plans.PROCESS.build = build
     assert torch.equal(ns.einsum("ij,kj->ik", small, torch.ones(3, 5)), dense[:4, :5].sum(1, keepdim=True).expand(4, 3))
-dispatch.PROCESS.build = slow
+plans.PROCESS.build = slow
 thread = threading.Thread(target=lambda: ns.einsum("ij,jk->ki", A, B))
 thread.start()
 assert began.wait(60)
@@ -190,8 +190,8 @@ started = [threading.Thread(target=work) for _ in range(2)]
 for thread in started: thread.start()
 for thread in started: thread.join()
 assert not failures, failures
-from numscorch.runtime import plans as dispatch
-assert len(dispatch.PROCESS.kernels) == 2, dispatch.PROCESS.kernels
+from numscorch.runtime import plans
+assert len(plans.PROCESS.kernels) == 2, plans.PROCESS.kernels
 """
     output_of(start(code, tmp_path), 60)
 
@@ -226,7 +226,7 @@ def test_threads_that_need_one_kernel_build_it_once(plain: pytest.MonkeyPatch) -
         names.append(source.name)
         return kernel.build_plain(source)
 
-    plain.setattr(dispatch.PROCESS, "build", build)
+    plain.setattr(plans.PROCESS, "build", build)
     at_once(lambda number: torch.testing.assert_close(ns.einsum("ij,j->i", A, x), x))
     assert len(names) == 1
 
@@ -247,32 +247,32 @@ def test_threads_that_convert_one_pattern(plain: pytest.MonkeyPatch) -> None:
 
 
 def test_plans_are_bounded(plain: pytest.MonkeyPatch) -> None:
-    plain.setattr(dispatch, "MOST_PLANS", 3)
+    plain.setattr(plans, "MOST_PLANS", 3)
     for size in range(1, 9):
         ns.einsum("ij,j->i", ns.from_torch(torch.eye(size)), torch.ones(size))
-        assert len(dispatch.PROCESS.plans) <= 3
+        assert len(plans.PROCESS.plans) <= 3
 
 
 def test_uncompiled_applies_to_its_context_only(fresh_plans: pytest.MonkeyPatch) -> None:
     """Other threads do not wait for the context, and get no plans from it."""
     names: list[str] = []
-    fresh_plans.setattr(dispatch.PROCESS, "build", lambda source: (names.append(source.name), kernel.build_plain(source))[1])
+    fresh_plans.setattr(plans.PROCESS, "build", lambda source: (names.append(source.name), kernel.build_plain(source))[1])
     A, x = ns.from_torch(torch.eye(3)), torch.ones(3)
 
     def work() -> None:
         assert torch.equal(ns.einsum("ij,j->i", A, x), x)
 
-    with dispatch.uncompiled():
+    with plans.uncompiled():
         work()
         assert not names
-        assert not dispatch.PROCESS.plans
+        assert not plans.PROCESS.plans
         other = threading.Thread(target=work)
         other.start()
         other.join(30)
         assert not other.is_alive()
-        assert len(names) == len(dispatch.PROCESS.plans) == len(dispatch.PROCESS.kernels) == 1
+        assert len(names) == len(plans.PROCESS.plans) == len(plans.PROCESS.kernels) == 1
     work()
-    assert len(names) == len(dispatch.PROCESS.plans) == 1
+    assert len(names) == len(plans.PROCESS.plans) == 1
 
 
 DAMAGES: dict[str, Callable[[bytes], bytes]] = {
@@ -378,10 +378,10 @@ def test_an_interrupt_in_a_callback_of_llvm(tmp_path: Path, fresh_plans: pytest.
 
 INTERRUPTED = """
 import random, signal, time
-from numscorch.machine import compile_log as telling
+from numscorch.machine import compile_log
 ns.einsum("ij->i", small)  # what follows is imported by now
 told, outcomes = [], set()
-telling.log.info = lambda *line: told.append(line)
+compile_log.log.info = lambda *line: told.append(line)
 
 def interrupted(delay):
     threading.Timer(delay, os.kill, (os.getpid(), signal.SIGINT)).start()

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import numscorch as ns
-from numscorch.codegen import machine
+from numscorch.codegen import compiling
 from numscorch.codegen.assembly import KernelBody, Param
 from numscorch.codegen.kernel import Kernel, build
 from numscorch.codegen.source import Source
@@ -83,11 +83,11 @@ def test_a_failing_kernel_raises_its_exception(kernel: Kernel, workers: int) -> 
 
 
 def test_machine_code_is_loaded_from_disk_for_equal_parameters_only(kernel: Kernel) -> None:
-    addresses, code = machine.compiled(kernel.source, kernel.scope)
+    addresses, code = compiling.compiled(kernel.source, kernel.scope)
     assert set(addresses) == {"body", "finish"} and all(addresses.values())
-    assert set(machine.loaded(kernel.source, code) or ()) == {"body", "finish"}
+    assert set(compiling.loaded(kernel.source, code) or ()) == {"body", "finish"}
     other = Source(kernel.source.name, TEXT, KernelBody(FUNCTIONS, PARAMS[::-1], False, True))
-    assert machine.loaded(other, code) is None
+    assert compiling.loaded(other, code) is None
 
 
 def test_memory_that_moved_is_read_at_its_new_address() -> None:
@@ -119,6 +119,6 @@ def test_exceptions_are_read_with_and_without_arguments(arguments: tuple[object,
     data = pickle.dumps((ValueError, arguments, None))
     text = np.frombuffer(data, np.uint8)
     status = np.frombuffer(Struct("qi").pack(address(text), len(data)), np.uint8)
-    error = machine.raised(address(status))
+    error = compiling.raised(address(status))
     assert type(error) is ValueError
     assert error.args == expected

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import numscorch as ns
-from numscorch.machine import buffer_pool as reuse
+from numscorch.machine import buffer_pool
 
 N = 520  # rows and columns of a result of more than a megabyte
 A = ns.from_torch(torch.eye(N), ns.CSR)
@@ -19,7 +19,7 @@ A = ns.from_torch(torch.eye(N), ns.CSR)
 @pytest.fixture(autouse=True)
 def empty_pool() -> None:
     gc.collect()
-    reuse.release()
+    buffer_pool.release()
 
 
 def product(value: float) -> torch.Tensor:
@@ -47,14 +47,14 @@ def test_memory_is_not_reused_while_a_view_of_it_is_alive() -> None:
 
 
 def test_the_pool_is_bounded_and_can_be_released() -> None:
-    count = reuse.POOL_BYTES // (4 * N * N) + 5
+    count = buffer_pool.POOL_BYTES // (4 * N * N) + 5
     results = [product(float(n)) for n in range(4)]
     del results
     for size in range(count):
-        reuse.room((N, N + 40 * size), np.float32)
-    assert 0 < sum(size * len(blocks) for size, blocks in reuse._free.items()) <= reuse.POOL_BYTES
-    reuse.release()
-    assert not reuse._free
+        buffer_pool.room((N, N + 40 * size), np.float32)
+    assert 0 < sum(size * len(blocks) for size, blocks in buffer_pool._free.items()) <= buffer_pool.POOL_BYTES
+    buffer_pool.release()
+    assert not buffer_pool._free
 
 
 def test_threads_never_share_memory() -> None:
@@ -88,21 +88,21 @@ def test_results_with_new_patterns_reuse_memory() -> None:
     first, second = (ns.einsum("ij,jk->ik", A, full) for _ in range(2))
     assert addresses(first).isdisjoint(addresses(second))
     del first
-    pooled = {address for blocks in reuse._free.values() for _, address in blocks}
+    pooled = {address for blocks in buffer_pool._free.values() for _, address in blocks}
     third = ns.einsum("ij,jk->ik", A, full)
     assert addresses(third) <= pooled
     assert all(torch.equal(tensor.to_dense(), torch.ones(N, N)) for tensor in (second, third))
 
 
 def test_reused_memory_is_not_read_before_it_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
-    pooled = reuse._pooled
+    pooled = buffer_pool._pooled
 
-    def poisoned(size: int) -> reuse.Memory:
+    def poisoned(size: int) -> buffer_pool.Memory:
         memory = pooled(size)
         memory[0].fill(0xFF)  # NaN, and -1 as a coordinate
         return memory
 
-    monkeypatch.setattr(reuse, "_pooled", poisoned)
+    monkeypatch.setattr(buffer_pool, "_pooled", poisoned)
     dense = torch.rand(N, N).masked_fill_(torch.rand(N, N) < 0.3, 0.0)
     B = ns.from_torch(dense, ns.CSR)
     for format in (ns.CSR, ns.CSC, ns.DCSR, ns.COO(2), ns.ELL):

@@ -18,7 +18,7 @@ import pytest
 from programs import ChildProcess
 
 from numscorch.codegen.source import Source
-from numscorch.machine import compile_log as telling
+from numscorch.machine import compile_log
 
 CALL = "ns.einsum('ij,j->i', ns.from_torch(torch.eye(3), ns.CSR), torch.ones(3))"
 
@@ -47,13 +47,13 @@ def test_a_process_that_does_not_log_shows_nothing(tmp_path: Path) -> None:
 
 
 def test_long_compile_times_are_logged_once_with_a_remedy(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    monkeypatch.setattr(telling.counts, "compiling", 0.0)
+    monkeypatch.setattr(compile_log.counts, "compiling", 0.0)
     caplog.set_level(logging.INFO, logger="numscorch")
     for seconds in (3.0, 2.5, 9.0):
-        telling.tell("kernel_0", '"""y[i] = 2\n"""', seconds)
+        compile_log.tell("kernel_0", '"""y[i] = 2\n"""', seconds)
     lines = [record.getMessage() for record in caplog.records]
     assert lines[0] == "compiled kernel_0 in 3.0 s: y[i] = 2"
-    assert [line for line in lines if "cache warm" in line] == [f"compiling has taken 5.5 s in this process: {telling.WAY_OUT}"]
+    assert [line for line in lines if "cache warm" in line] == [f"compiling has taken 5.5 s in this process: {compile_log.WAY_OUT}"]
     assert len(lines) == 4
 
 
@@ -70,15 +70,15 @@ LINE = re.compile(r"\rnumscorch: (\d+ kernels? done, \d+ s, compiling y\[i\] = 2
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """No kernel is compiled yet, and the progress line appears soon."""
-    monkeypatch.setattr(telling, "PATIENCE", 0.01)
-    monkeypatch.setattr(telling, "EVERY", 0.01)
-    monkeypatch.setattr(telling, "counts", telling.Counts())
+    monkeypatch.setattr(compile_log, "PATIENCE", 0.01)
+    monkeypatch.setattr(compile_log, "EVERY", 0.01)
+    monkeypatch.setattr(compile_log, "counts", compile_log.Counts())
 
 
 def compile_on(stream: io.StringIO | None, monkeypatch: pytest.MonkeyPatch, until: str = "compiling") -> str:
     """Text written while a kernel is compiled: for 0.1 s, or until it contains ``until``."""
     monkeypatch.setattr(sys, "stderr", stream)
-    with telling.waiting(SOURCE.text):
+    with compile_log.waiting(SOURCE.text):
         latest = time.monotonic() + (5 if until else 0.1)
         while time.monotonic() < latest and not (until and stream is not None and until in stream.getvalue()):
             time.sleep(0.005)
@@ -106,15 +106,15 @@ def test_the_progress_line_names_the_statement_and_disappears(
 def test_the_line_counts_kernels_of_one_burst(quick: None, monkeypatch: pytest.MonkeyPatch) -> None:
     for count in ("0 kernels done", "1 kernel done", "2 kernels done"):
         assert count in compile_on(Terminal(), monkeypatch)
-    with telling.expecting(7, "requests") as goal:
+    with compile_log.expecting(7, "requests") as goal:
         goal.finished += 2
         assert "2 of 7 requests, 3 kernels done" in compile_on(Terminal(), monkeypatch)
-    telling.counts.ended -= telling.PAUSE  # some seconds later
+    compile_log.counts.ended -= compile_log.PAUSE  # some seconds later
     assert "0 kernels done" in compile_on(Terminal(), monkeypatch)
 
 
 def test_the_line_changes_while_a_kernel_takes_long(quick: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    telling.counts.seconds, telling.counts.ended = 3.7, time.monotonic()
+    compile_log.counts.seconds, compile_log.counts.ended = 3.7, time.monotonic()
     written = compile_on(Terminal(), monkeypatch, until="5 s")
     assert "4 s" in written and on_screen(written) == ""
 
@@ -146,18 +146,18 @@ def test_nothing_is_written_without_a_terminal_or_if_progress_is_off(
 def test_a_closed_stderr_is_ignored(quick: None, monkeypatch: pytest.MonkeyPatch) -> None:
     closed = Terminal()
     monkeypatch.setattr(sys, "stderr", closed)
-    with telling.waiting(SOURCE.text):
+    with compile_log.waiting(SOURCE.text):
         time.sleep(0.05)
         closed.close()
         time.sleep(0.05)
-    with telling.waiting(SOURCE.text):
+    with compile_log.waiting(SOURCE.text):
         time.sleep(0.05)
 
 
 def test_short_compile_times_show_no_progress_line(quick: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(telling, "PATIENCE", 0.2)
+    monkeypatch.setattr(compile_log, "PATIENCE", 0.2)
     monkeypatch.setattr(sys, "stderr", Terminal())
-    with telling.waiting(SOURCE.text):
+    with compile_log.waiting(SOURCE.text):
         pass
     time.sleep(0.3)
     assert cast("Terminal", sys.stderr).getvalue() == ""
@@ -169,7 +169,7 @@ def test_threads_share_one_line(quick: None, monkeypatch: pytest.MonkeyPatch) ->
 
     def compile_some() -> None:
         for _ in range(5):
-            with telling.waiting(SOURCE.text):
+            with compile_log.waiting(SOURCE.text):
                 time.sleep(0.03)
 
     threads = [threading.Thread(target=compile_some) for _ in range(4)]
@@ -178,14 +178,14 @@ def test_threads_share_one_line(quick: None, monkeypatch: pytest.MonkeyPatch) ->
     for thread in threads:
         thread.join()
     written = terminal.getvalue()
-    assert (telling.counts.ready, telling.counts.active) == (20, 0)
+    assert (compile_log.counts.ready, compile_log.counts.active) == (20, 0)
     assert on_screen(written) == ""
     assert not re.sub(r"\r *\r", "", LINE.sub("", written)).strip()  # no partial lines
     assert not [thread for thread in threading.enumerate() if thread.name == "numscorch-progress"]
 
 
 def test_a_line_is_cut_to_the_terminal(quick: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(telling, "COLUMNS", 20)
+    monkeypatch.setattr(compile_log, "COLUMNS", 20)
     written = compile_on(Terminal(), monkeypatch, until="0 ker")
     assert max(map(len, written.split("\r"))) == 19
 

@@ -15,9 +15,9 @@ from numscorch import __main__ as cli
 from numscorch.errors import ExpressionError, FormatError, OperandError, SizeError
 from numscorch.explanation.roofs import Rates
 from numscorch.measuring import peers, table
-from numscorch.measuring.agreement import check
-from numscorch.measuring.requests import BoundRequest, read_request
+from numscorch.measuring.comparison import check
 from numscorch.measuring.shapes import Elementwise, MatMul, SampledMatMul, Shape, Sum, shape_of
+from numscorch.measuring.specifications import BoundRequest, read_request
 from numscorch.measuring.turns import Turns
 
 A, B, S = "uniform:30x40:0.1", "dense:40x16", "uniform:30x16:0.2"

@@ -13,7 +13,7 @@ import torch
 import numscorch as ns
 from numscorch.nn import functional as F, patterns
 from numscorch.nn.attention_kernels import program
-from numscorch.runtime import plans as dispatch
+from numscorch.runtime import plans
 
 dense_reference = torch.nn.functional.scaled_dot_product_attention
 
@@ -119,7 +119,7 @@ def test_other_scales_run_the_same_kernels() -> None:
 
     def run(scale: float) -> int:
         F.scaled_dot_product_attention(q, k, v, PATTERNS["window"](18), scale=scale).sum().backward()
-        return len(dispatch._tables().kernels)
+        return len(plans._tables().kernels)
 
     known = run(0.5)
     assert run(0.25) == run(3.0) == known

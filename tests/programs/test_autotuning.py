@@ -13,7 +13,7 @@ import numscorch as ns
 from numscorch.frontend.requests import einsum_request
 from numscorch.ir.index import loops_of
 from numscorch.programs import autotuning
-from numscorch.runtime import plans as dispatch, tuned
+from numscorch.runtime import plans, tuned
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def matrix(rows: int, columns: int) -> ns.SparseTensor:
 
 def last_order() -> str:
     """The loop order of the newest plan."""
-    return "".join(loop.var.name for loop in loops_of(list(dispatch.PROCESS.plans.values())[-1].steps[-1].stmt))
+    return "".join(loop.var.name for loop in loops_of(list(plans.PROCESS.plans.values())[-1].steps[-1].stmt))
 
 
 def prefer(monkeypatch: pytest.MonkeyPatch, wanted: str) -> None:
@@ -65,7 +65,7 @@ def test_another_process_reads_stored_schedules(cache: Path, plain: pytest.Monke
     prefer(plain, "reorder(j, i, k)")
     ns.autotune("ij,jk->ik", A, X)
     plain.setattr(tuned, "_read", {})
-    dispatch.forget(einsum_request("ij,jk->ik", (2, 2)))
+    plans.forget(einsum_request("ij,jk->ik", (2, 2)))
     ns.einsum("ij,jk->ik", A, X)
     assert last_order() == "jik"
 
@@ -117,10 +117,10 @@ def test_any_values_are_compared(value: float, cache: Path) -> None:
 
 def test_stored_schedules_that_are_no_longer_valid_are_ignored(cache: Path) -> None:
     A, x = ns.from_torch(torch.eye(70)), torch.ones(70, 3)
-    facts = [dispatch.describe(A), dispatch.describe(x)]
+    facts = [plans.describe(A), plans.describe(x)]
     for text in ("prefetch(k)", "workspace(hash)"):
         tuned.remember(tuned.key_of("ij,jk->ik", facts, None), text)
-        dispatch.forget(einsum_request("ij,jk -> ik", (2, 2)))
+        plans.forget(einsum_request("ij,jk -> ik", (2, 2)))
         assert torch.equal(ns.einsum("ij,jk->ik", A, x), x)
         assert "forall" in str(ns.explain("ij,jk->ik", A, x))
 

@@ -14,7 +14,7 @@ import torch
 from torch.autograd import forward_ad
 
 import numscorch as ns
-from numscorch import bound
+from numscorch.interface import bound
 from numscorch.programs import fitting
 from numscorch.schedule import tuning
 

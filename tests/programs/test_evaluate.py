@@ -14,7 +14,7 @@ from statements import Statement, random_statement
 import numscorch as ns
 from numscorch.codegen import kernel
 from numscorch.frontend.statements import parse_statement
-from numscorch.runtime import plans as dispatch
+from numscorch.runtime import plans
 from numscorch.schedule import tuning
 from numscorch.tensors.validate import validate
 
@@ -31,7 +31,7 @@ def check(case: Statement) -> None:
 
 @pytest.mark.parametrize("part", range(10))
 def test_random_statements_unjitted(part: int, fresh_plans: pytest.MonkeyPatch) -> None:
-    fresh_plans.setattr(dispatch.PROCESS, "build", kernel.build_plain)
+    fresh_plans.setattr(plans.PROCESS, "build", kernel.build_plain)
     count = scaled(500)
     for seed in range(part * count, (part + 1) * count):
         fresh_plans.setattr(tuning, "PARALLEL_STEPS", 0 if seed % 2 else 1 << 15)

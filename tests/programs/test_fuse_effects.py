@@ -15,7 +15,7 @@ import pytest
 import torch
 
 import numscorch as ns
-from numscorch import fusing
+from numscorch.interface import fusing
 from numscorch.programs.tracing import TRACERS
 
 MATRIX = torch.tensor([[1.0, 0.0, 2.0], [0.0, -3.0, 0.0]])

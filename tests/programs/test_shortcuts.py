@@ -11,7 +11,7 @@ from torch.autograd import forward_ad
 import numscorch as ns
 from numscorch.frontend.requests import einsum_request
 from numscorch.programs import fitting
-from numscorch.runtime import plans as dispatch
+from numscorch.runtime import plans
 from numscorch.runtime.plans import SHORTCUTS, uncompiled
 
 SPMM = "ij,jk->ik"
@@ -91,12 +91,12 @@ def test_separate_tables_have_no_shortcuts() -> None:
     learn()
     with uncompiled():
         assert ns.einsum(SPMM, A, X).equal(D @ X)
-        assert dispatch._tables().plans
+        assert plans._tables().plans
 
 
 def test_autotune_and_forget_drop_a_shortcut() -> None:
     learn()
-    dispatch.forget(einsum_request("ij, jk -> ik", (2, 2)))
+    plans.forget(einsum_request("ij, jk -> ik", (2, 2)))
     assert SPMM not in SHORTCUTS
 
 

@@ -17,7 +17,7 @@ from numscorch import __main__ as cli
 from numscorch.commands import warming
 from numscorch.errors import BundleError, NumscorchError, UnsupportedError
 from numscorch.machine import atomic_files, fingerprints, kernel_cache, launcher
-from numscorch.measuring.requests import read_request
+from numscorch.measuring.specifications import read_request
 from numscorch.runtime import bundles, tuned
 
 SPMV = {"A": "uniform:20000x20000:0.0005", "B": "dense:20000"}  # large enough for threads
@@ -92,7 +92,7 @@ import sys
 import torch
 from numba.core.compiler import CompilerBase
 from numscorch.errors import NumscorchError
-from numscorch.measuring.requests import read_request
+from numscorch.measuring.specifications import read_request
 from numscorch.runtime import bundles
 from numscorch.commands.warming import warm
 

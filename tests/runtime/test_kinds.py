@@ -18,7 +18,7 @@ from numscorch.errors import NumscorchError
 from numscorch.frontend.requests import einsum_request
 from numscorch.ir.symbolic import DECIDING, Decisions
 from numscorch.machine import kernel_cache
-from numscorch.runtime import plans as dispatch, tuned
+from numscorch.runtime import plans, tuned
 
 
 def outcome(case: EinsumCase) -> np.ndarray | str:
@@ -67,25 +67,25 @@ def test_other_sizes_have_the_outcomes_of_new_plans(part: int, fresh_plans: pyte
         any_choices(seed, fresh_plans)
         case = random_case(seed)
         fresh_plans.setitem(DECIDING, "rounded", lambda size: min(size, 2) * 32)
-        with dispatch.uncompiled():
+        with plans.uncompiled():
             outcome(case)
             for variant in variants(case):
                 result = outcome(variant)
-                with dispatch.uncompiled():
+                with plans.uncompiled():
                     expected = outcome(variant)
                 np.testing.assert_array_equal(result, expected, err_msg=str(variant))
-            tables = dispatch._tables()
+            tables = plans._tables()
             bound, kept = bound + len(tables.plans), kept + sum(map(len, tables.kinds.values()))
     assert bound > kept, "kernels are not shared among sizes"
 
 
 def test_one_kernel_serves_all_sizes_with_the_same_decisions(fresh_plans: pytest.MonkeyPatch) -> None:
-    with dispatch.uncompiled():
+    with plans.uncompiled():
         for size in range(33, 40):
             A, x = ns.from_torch(torch.eye(size)), torch.arange(float(size))
             assert ns.einsum("ij,j->i", A, x).equal(x)
-        (decisions,) = dispatch._tables().kinds.values()
-        assert len(dispatch._tables().plans) == 7 and len(decisions) == 1
+        (decisions,) = plans._tables().kinds.values()
+        assert len(plans._tables().plans) == 7 and len(decisions) == 1
 
 
 def test_a_conflict_keeps_the_newer_decisions() -> None:
@@ -110,27 +110,27 @@ def test_programs_of_other_sizes_repeat_steps_and_raise_errors_in_their_own_word
         return {"A": A, "Q": torch.rand(nodes, width), "K": torch.rand(other, width), "V": torch.rand(other, depth)}
 
     sizes = (40, 34, 5, 3), (39, 33, 5, 3), (38, 35, 5, 3), (40, 34, 5, 1), (40, 34, 1, 3)
-    with dispatch.uncompiled():
+    with plans.uncompiled():
         for operands in map(given, *zip(*sizes, strict=True)):
             result = ns.evaluate(PROGRAM, **operands)
-            with dispatch.uncompiled():
+            with plans.uncompiled():
                 torch.testing.assert_close(result, ns.evaluate(PROGRAM, **operands))
         for name, wrong in (("K", torch.rand(34, 6)), ("V", torch.rand(35, 3)), ("Q", torch.rand(0, 5)), ("V", torch.rand(34, 3, 1))):
             operands = given(*sizes[0]) | {name: wrong}
             with pytest.raises(NumscorchError) as error_of_kind:
                 ns.evaluate(PROGRAM, **operands)
-            with dispatch.uncompiled(), pytest.raises(NumscorchError) as expected_error:
+            with plans.uncompiled(), pytest.raises(NumscorchError) as expected_error:
                 ns.evaluate(PROGRAM, **operands)
             assert str(error_of_kind.value) == str(expected_error.value)
 
 
 def test_operands_of_another_device_have_no_kind(fresh_plans: pytest.MonkeyPatch) -> None:
     A = ns.from_torch(torch.eye(4))
-    with dispatch.uncompiled():
+    with plans.uncompiled():
         for size in (33, 34):
             ns.einsum("ij,jk->ik", A, torch.ones(4, size))
         with pytest.raises(ns.UnsupportedError, match="an operand is on meta"):
-            dispatch.launch(einsum_request("ij,jk->ik", (2, 2)), (A, torch.ones(4, 35, device="meta")), None)
+            plans.launch(einsum_request("ij,jk->ik", (2, 2)), (A, torch.ones(4, 35, device="meta")), None)
 
 
 BLOCKS = ns.Format("(i, j) -> (i // 8: dense, i % 8 // 4: dense, i % 4: dense, j: compressed)")
@@ -149,10 +149,10 @@ def test_programs_of_other_sizes_return_the_format_that_new_ones_do(
         matrices = [torch.zeros(size * size).index_fill(0, at, 1.0).reshape(size, size) for at in entries]
         return {name: ns.from_torch(matrix, BLOCKS) for name, matrix in zip("AB", matrices, strict=True)}
 
-    with dispatch.uncompiled():
+    with plans.uncompiled():
         for size in (64, 61, 61, 60, 64):  # they round to the same number
             result = ns.evaluate(text, format=format, **given(size))
-            with dispatch.uncompiled():
+            with plans.uncompiled():
                 expected = ns.evaluate(text, format=format, **given(size))
             assert result.format == expected.format
             torch.testing.assert_close(result.to_dense(), expected.to_dense())
@@ -167,10 +167,10 @@ def test_dense_steps_of_known_programs_raise_errors_in_their_own_words(step: str
             ns.evaluate(text, A=ns.from_torch(torch.eye(60)), x=x, w=torch.ones(60, 60))
         return str(error.value)
 
-    with dispatch.uncompiled():
+    with plans.uncompiled():
         ns.evaluate(text, A=ns.from_torch(torch.eye(60)), x=torch.ones(60, 60), w=torch.ones(60, 60))
         message = error_for(torch.ones(60, 57))
-        with dispatch.uncompiled():
+        with plans.uncompiled():
             assert message == error_for(torch.ones(60, 57))
 
 
@@ -180,13 +180,13 @@ def test_new_sizes_take_a_schedule_that_is_adopted_later(fresh_plans: pytest.Mon
     def operands(size: int) -> tuple[ns.SparseTensor, torch.Tensor]:
         return ns.from_torch(torch.eye(size)), torch.ones(size, 8)
 
-    with dispatch.uncompiled():
+    with plans.uncompiled():
         ns.einsum("ij,jk->ik", *operands(60))
-        key = tuned.key_of(str(request), dispatch.describe_all(operands(61)), None)
+        key = tuned.key_of(str(request), plans.describe_all(operands(61)), None)
         fresh_plans.setattr(tuned, "_read", {})
         fresh_plans.setattr(kernel_cache, "write", lambda *_: kernel_cache.folder())
         tuned.adopt({key: "reorder(i, k, j)"})
-        known = dispatch.make_plan(request, operands(61), None)
-        with dispatch.uncompiled():
-            assert str(known.steps[-1].stmt) == str(dispatch.make_plan(request, operands(61), None).steps[-1].stmt)
+        known = plans.make_plan(request, operands(61), None)
+        with plans.uncompiled():
+            assert str(known.steps[-1].stmt) == str(plans.make_plan(request, operands(61), None).steps[-1].stmt)
         assert "k" in str(known.steps[-1].stmt)

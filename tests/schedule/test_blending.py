@@ -7,7 +7,7 @@ import torch
 
 import numscorch as ns
 from numscorch.ir.index import Blend, loops_of
-from numscorch.runtime import plans as dispatch
+from numscorch.runtime import plans
 from numscorch.schedule import tuning
 
 SUMS = (
@@ -56,8 +56,8 @@ def test_expressions(text: str, fmt: ns.Format, plain: pytest.MonkeyPatch) -> No
         result = ns.evaluate(text, **{name: value for name, value in {**sparse, "x": x}.items() if f"{name}[" in text})
         values = result.to_dense() if isinstance(result, ns.SparseTensor) else result
         assert torch.equal(values, expected(text, dense, x))
-    plans = [plan for plan in dispatch.PROCESS.plans.values() if isinstance(plan, dispatch.Plan)]
-    tags = [loop.tag for plan in plans for loop in loops_of(plan.steps[-1].stmt)]
+    kept = [plan for plan in plans.PROCESS.plans.values() if isinstance(plan, plans.Plan)]
+    tags = [loop.tag for plan in kept for loop in loops_of(plan.steps[-1].stmt)]
     counts_first = fmt == ns.DCSR and "*" in text  # a result whose entries are counted is merged with branches
     assert any(isinstance(tag, Blend) for tag in tags) or counts_first
 
@@ -106,12 +106,12 @@ def test_equal_rows_and_rows_that_differ_in_their_last_entry(text: str, plain: p
         result = ns.evaluate(text, **{name: ns.from_torch(value, ns.CSR) for name, value in dense.items()})
         result = result.to_dense() if isinstance(result, ns.SparseTensor) else result
         assert torch.equal(result, expected(text, dense, torch.ones(16)))
-    assert any(loop.tag == Blend(ahead=True) for plan in dispatch.PROCESS.plans.values() for loop in loops_of(plan.steps[-1].stmt))
+    assert any(loop.tag == Blend(ahead=True) for plan in plans.PROCESS.plans.values() for loop in loops_of(plan.steps[-1].stmt))
 
 
 def test_short_rows_are_merged_without_reading_ahead(plain: pytest.MonkeyPatch) -> None:
     A, B = (ns.from_torch(torch.eye(9).roll(by, 1), ns.CSR) for by in (0, 1))
     assert torch.equal((A + B).to_dense(), torch.eye(9) + torch.eye(9).roll(1, 1))
-    tags = [loop.tag for plan in dispatch.PROCESS.plans.values() for loop in loops_of(plan.steps[-1].stmt)]
+    tags = [loop.tag for plan in plans.PROCESS.plans.values() for loop in loops_of(plan.steps[-1].stmt)]
     assert Blend() in tags
     assert Blend(ahead=True) not in tags

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import numscorch as ns
-from numscorch.codegen import checked_intrinsics as twins
+from numscorch.codegen import checked_intrinsics
 from numscorch.codegen.environment import Env
 from numscorch.codegen.lowering import lower
 from numscorch.codegen.result_assembly import Assembly
@@ -42,17 +42,17 @@ def test_seek_finds_the_first_coordinate_that_is_not_less(length: int) -> None:
         for coordinate in range(-1, 2 * length + 3):
             expected = start + int(np.searchsorted(crd[start:], coordinate))
             assert seek.py_func(crd, start, length, coordinate) == expected
-            assert twins.seek(twins.Checked(crd), start, length, coordinate) == expected
+            assert checked_intrinsics.seek(checked_intrinsics.Checked(crd), start, length, coordinate) == expected
 
 
 def test_seek_stays_within_its_bounds() -> None:
     crd = np.array([5, 1, 3, 0], np.int64)
     assert seek.py_func(crd, 1, 3, 9) == 3
-    assert twins.seek(twins.Checked(crd), 3, 3, 9) == 3
+    assert checked_intrinsics.seek(checked_intrinsics.Checked(crd), 3, 3, 9) == 3
     with pytest.raises(IndexError, match="values from 3 on"):
-        twins.seek(twins.Checked(crd), 3, 5, 9)
+        checked_intrinsics.seek(checked_intrinsics.Checked(crd), 3, 5, 9)
     with pytest.raises(ValueError, match="not in order"):
-        twins.seek(twins.Checked(crd), 0, 3, 9)
+        checked_intrinsics.seek(checked_intrinsics.Checked(crd), 0, 3, 9)
 
 
 # ---- the pass

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import numscorch as ns
-from numscorch.runtime import plans as dispatch
+from numscorch.runtime import plans
 from numscorch.schedule import tuning
 from numscorch.schedule.facts import Options
 from numscorch.schedule.options import parse_options
@@ -20,7 +20,7 @@ A, B = ns.from_torch(D, ns.CSR), ns.from_torch(D.T.contiguous(), ns.CSR)
 
 
 def last_stmt() -> str:
-    return str(list(dispatch.PROCESS.plans.values())[-1].steps[-1].stmt)
+    return str(list(plans.PROCESS.plans.values())[-1].steps[-1].stmt)
 
 
 @pytest.mark.parametrize("order", list(permutations("ijk")), ids="".join)
@@ -47,7 +47,7 @@ def test_sparse_results_and_reductions(plain: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("kind", ["list", "hash"])
 def test_the_requested_workspace_is_used(kind: str, plain: pytest.MonkeyPatch) -> None:
     assert torch.equal(ns.einsum("ij,jk->ik", A, B, schedule=f"reorder(i, j, k) workspace({kind})").to_dense(), D @ D.T)
-    plan = list(dispatch.PROCESS.plans.values())[-1]
+    plan = list(plans.PROCESS.plans.values())[-1]
     assert f"w: {kind}ed " in plan.kernel.source.text
     assert plan.steps[1].why == f"requested: {kind}"
 

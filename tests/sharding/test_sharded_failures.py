@@ -15,7 +15,9 @@ BEGINNING = (
     + """
 import time
 from functools import partial
-from numscorch.sharding import construct, operators, products, tensor
+from numscorch.sharding import operators, tensor
+from numscorch.sharding import constructors
+from numscorch.sharding import halo_products
 from torch.distributed.device_mesh import DeviceMesh
 
 mesh = DeviceMesh.from_group(dist.new_group(timeout=datetime.timedelta(seconds=30)), "cpu")
@@ -73,13 +75,13 @@ for name, call in calls.items():
     go_on()
 ones = lambda: ns.from_torch(torch.ones(6, 6).double(), ns.CSR)
 calls = {
-    "owned part": lambda: refused_with(products, "einsum", lambda: A @ x),
-    "halo part": lambda: refused_with(products, "einsum", lambda: A @ x, count=2),
-    "sampling": lambda: refused_with(products, "einsum", lambda: ns.einsum("ij,ik,jk->ij", A, x, x)),
-    "returning": lambda: refused_with(products, "einsum", lambda: A.t() @ x),
-    "statement": lambda: refused_with(products, "evaluate", lambda: ns.evaluate("y[i] = A[i,j] * x[j]", A=A, x=y)),
+    "owned part": lambda: refused_with(halo_products, "einsum", lambda: A @ x),
+    "halo part": lambda: refused_with(halo_products, "einsum", lambda: A @ x, count=2),
+    "sampling": lambda: refused_with(halo_products, "einsum", lambda: ns.einsum("ij,ik,jk->ij", A, x, x)),
+    "returning": lambda: refused_with(halo_products, "einsum", lambda: A.t() @ x),
+    "statement": lambda: refused_with(halo_products, "evaluate", lambda: ns.evaluate("y[i] = A[i,j] * x[j]", A=A, x=y)),
     "normalised graph": lambda: refused_with(ns.nn.graphs, "_normalized", lambda: ns.nn.graphs.gcn_norm(shard(ones(), mesh))),
-    "matrix": lambda: refused_with(construct, "make_layout", lambda: shard(whole, mesh)),
+    "matrix": lambda: refused_with(constructors, "make_layout", lambda: shard(whole, mesh)),
     "values": lambda: refused_with(operators, "total", lambda: A.norm()),
     "gathered": lambda: refused_with(tensor.torch, "cat", lambda: A.gathered(x)),
     "whole matrix": lambda: refused_with(tensor, "from_coo", lambda: A.full_tensor()),
@@ -118,10 +120,10 @@ calls = {
 for name, call in calls.items():
     given[name] = refused(ns.RankError, call)
     go_on()
-version = construct.version
-construct.version = lambda name: version(name) if first else "0.0.1"
+version = constructors.version
+constructors.version = lambda name: version(name) if first else "0.0.1"
 given["version"] = refused(ns.RankError, lambda: shard(whole, mesh))
-construct.version = version
+constructors.version = version
 go_on()
 
 # an error of the program on one rank between operations

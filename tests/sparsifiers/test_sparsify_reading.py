@@ -9,7 +9,7 @@ import torch
 from weights import drawn
 
 import numscorch as ns
-from numscorch.convert import conversions as reformat
+from numscorch.convert import conversions
 from numscorch.schedule import tuning
 from numscorch.sparsify import (
     block_magnitude,
@@ -36,7 +36,7 @@ def compiled(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
     """Whether kernels read small tensors too."""
     if request.param:
         monkeypatch.setattr(tuning, "COMPILE_VALUES", 1)
-        monkeypatch.setattr(reformat, "_converted_before", {})
+        monkeypatch.setattr(conversions, "_converted_before", {})
     return bool(request.param)
 
 

@@ -19,9 +19,9 @@ from torch.nn import Module
 from torch.nn.parameter import is_lazy
 from torch.utils import _pytree as pytree
 
-from .codegen.kernel import jit_is_disabled
-from .errors import OperandError, UnsupportedError
-from .machine.compile_log import counts
+from ..codegen.kernel import jit_is_disabled
+from ..errors import OperandError, UnsupportedError
+from ..machine.compile_log import counts
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -11,25 +11,25 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..errors import ExpressionError, FormatError, NumscorchError, OperandError, SizeError
+from ..frontend.datatypes import COMPILED, target_of
+from ..frontend.problem import extents_of, wanted_format
+from ..frontend.requests import NAMES, Operand
+from ..ir.format import COO, Format, as_format, dense
+from ..programs.call import EinsumCall
+from ..programs.chains import Chain
+from ..programs.fitting import ABSENT, Fitting, Fittings, is_plain
+from ..programs.operands import STRIDED, call_form, check_is_tensor, identify, is_all_native, kernel_operand
+from ..programs.pairing import paired
+from ..programs.reductions import check_reduction, prepared
+from ..programs.torch_sparse import wrap
+from ..programs.tracing import TRACERS, holds_traced
+from ..runtime.plans import Plan, find_plan, known_plan
+from ..tensors.graph_breaks import graph_break
+from ..tensors.modes import in_transform
+from ..tensors.parameter import unwrapped
+from ..tensors.sparse_tensor import SparseTensor
 from .api import einsum
-from .errors import ExpressionError, FormatError, NumscorchError, OperandError, SizeError
-from .frontend.datatypes import COMPILED, target_of
-from .frontend.problem import extents_of, wanted_format
-from .frontend.requests import NAMES, Operand
-from .ir.format import COO, Format, as_format, dense
-from .programs.call import EinsumCall
-from .programs.chains import Chain
-from .programs.fitting import ABSENT, Fitting, Fittings, is_plain
-from .programs.native import wrap
-from .programs.operands import STRIDED, call_form, check_is_tensor, identify, is_all_native, kernel_operand
-from .programs.pairing import paired
-from .programs.reductions import check_reduction, prepared
-from .programs.tracing import TRACERS, holds_traced
-from .runtime.plans import Plan, find_plan, known_plan
-from .tensors.graph_breaks import graph_break
-from .tensors.modes import in_transform
-from .tensors.parameter import unwrapped
-from .tensors.sparse_tensor import SparseTensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +113,7 @@ class BoundEinsum:
         """The result within a program that torch compiles, computed by einsum."""
         operands = tuple([operand for operand in args if operand is not ABSENT])
         if len(operands) != len(self.operands) or not all(map(_is_match, self.operands, operands)):
-            from .tensors.aside import aside  # imported late: it imports torch's compiler
+            from ..tensors.aside import aside  # imported late: it imports torch's compiler
 
             aside(self._check, operands)
         return self._einsum(operands, out)

@@ -16,17 +16,16 @@ import torch
 from torch.autograd.function import once_differentiable
 from torch.distributed.tensor import DTensor, Partial, Placement, Shard
 
-from ..api import einsum, evaluate
 from ..errors import ExpressionError, UnsupportedError
 from ..frontend.parser import Subscripts, parse_einsum
 from ..frontend.requests import NAMES
 from ..frontend.statements import ProgramPart, parse_program
+from ..interface.api import einsum, evaluate
 from ..ir.functions import REDUCTIONS, is_zero, simplified
 from ..programs.call import EinsumCall
 from ..programs.operands import call_form
 from ..tensors.sparse_tensor import SparseTensor
-from .agreement import Ranks, collective, reduce
-from .dense_operands import (
+from .placements import (
     Given,
     LocalOperand,
     Names,
@@ -41,6 +40,7 @@ from .dense_operands import (
     sharded_indices,
     text_of,
 )
+from .ranks import Ranks, collective, reduce
 from .tensor import ShardedSparseTensor
 
 ORDINALS = ("first", "second", "third", "fourth", "fifth")

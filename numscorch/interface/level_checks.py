@@ -12,17 +12,17 @@ from typing import Any
 import numpy as np
 import torch
 
-from .convert.construct import from_torch
-from .errors import FormatError
-from .ir.format import COO, CSC, CSF, CSR, DCSR, Format
-from .ir.format_text import LEVELS
-from .ir.level import Level
-from .ir.levels import Compressed, Dense
-from .ir.parts import Part
-from .programs.evaluation import evaluate_parts
-from .runtime.plans import uncompiled
-from .tensors.sparse_tensor import SparseTensor
-from .tensors.validate import validate
+from ..convert.construct import from_torch
+from ..errors import FormatError
+from ..ir.format import COO, CSC, CSF, CSR, DCSR, Format
+from ..ir.format_text import LEVELS
+from ..ir.level import Level
+from ..ir.levels import Compressed, Dense
+from ..ir.parts import Part
+from ..programs.evaluation import evaluate_parts
+from ..runtime.plans import uncompiled
+from ..tensors.sparse_tensor import SparseTensor
+from ..tensors.validate import validate
 
 # A has the tested format, S and T have other sparse formats, and x, X and Y are dense
 EXPRESSIONS: dict[int, tuple[str, ...]] = {

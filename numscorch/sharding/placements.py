@@ -17,13 +17,13 @@ import torch
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Partial, Placement, Replicate, Shard
 
-from ..api import einsum
 from ..errors import SizeError, UnsupportedError
 from ..frontend.parser import Subscripts
+from ..interface.api import einsum
 from ..tensors.ledgers import is_strict, note
-from .agreement import Ranks, agree
 from .exchange import HaloExchange
 from .partition import Partition
+from .ranks import Ranks, agree
 from .tensor import ShardedSparseTensor
 
 Names = Sequence[str]

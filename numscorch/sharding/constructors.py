@@ -25,9 +25,9 @@ from ..files.load import check_there, suffix_of
 from ..ir.format import CSR
 from ..tensors.parameter import SparseParameter
 from ..tensors.sparse_tensor import SparseTensor
-from .agreement import Ranks, agree, check_equal, collective, every, reporting_lost_ranks
 from .layout import CRD, PERMUTATION, POS, SHAPE, VALUES, local_part, make_layout, part_of_whole
 from .partition import Grid, Partition, read_grid, read_partition
+from .ranks import Ranks, agree, check_equal, collective, every, reporting_lost_ranks
 from .tensor import ShardedSparseTensor
 
 ROWS = (Shard(0),)

@@ -12,7 +12,7 @@ import torch
 
 import numscorch as ns
 from numscorch.convert import construct
-from numscorch.programs import native
+from numscorch.programs import torch_sparse
 
 pytestmark = pytest.mark.usefixtures("plain")
 LAYOUTS = [torch.sparse_csr, torch.sparse_csc, torch.sparse_coo]
@@ -35,7 +35,7 @@ def validations(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[object]]:
         wrapped.append(tensor)
         return construct.from_torch(tensor, copy=copy)
 
-    monkeypatch.setattr(native, "from_torch", from_torch)
+    monkeypatch.setattr(torch_sparse, "from_torch", from_torch)
     yield wrapped
     wrapped.clear()
 
@@ -48,11 +48,11 @@ def test_wrapped_once(A: torch.Tensor, validations: list[object]) -> None:
     for _ in range(3):
         assert torch.equal(ns.einsum("ij,j->i", A, x), DENSE @ x)
     assert len(validations) == 1
-    assert native.wrap(A) is native.wrap(A)
+    assert torch_sparse.wrap(A) is torch_sparse.wrap(A)
 
 
 def test_no_copy(A: torch.Tensor) -> None:
-    assert native.wrap(A).values.data_ptr() == values_of(A).data_ptr()
+    assert torch_sparse.wrap(A).values.data_ptr() == values_of(A).data_ptr()
 
 
 def test_in_place_changes_of_values_are_detected(A: torch.Tensor) -> None:
@@ -113,18 +113,18 @@ def test_a_dead_tensor_is_forgotten(A: torch.Tensor) -> None:
     tensor = A.clone()
     ns.einsum("ij,j->i", tensor, x)
     key, alive = id(tensor), weakref.ref(tensor)
-    assert key in native._wrappers
+    assert key in torch_sparse._wrappers
     del tensor
     assert alive() is None, "something keeps the user's tensor alive"
-    assert key not in native._wrappers
+    assert key not in torch_sparse._wrappers
 
 
 def test_wrappers_of_dead_tensors_are_removed(A: torch.Tensor) -> None:
     gc.collect()
-    before = len(native._wrappers)
+    before = len(torch_sparse._wrappers)
     for _ in range(50):
         ns.einsum("ij,j->i", A.clone(), x)
-    assert len(native._wrappers) <= before + 1
+    assert len(torch_sparse._wrappers) <= before + 1
 
 
 def test_results_keep_no_operand_alive() -> None:
@@ -139,14 +139,14 @@ def test_results_keep_no_operand_alive() -> None:
 def test_a_reused_id_does_not_return_the_wrapper_of_a_dead_tensor(A: torch.Tensor) -> None:
     """The entry of a dead tensor is not used for a tensor with the same id."""
     other = (DENSE * 5).to_sparse(layout=A.layout)
-    native.wrap(A)
-    native._wrappers[id(other)] = native._wrappers[id(A)]
+    torch_sparse.wrap(A)
+    torch_sparse._wrappers[id(other)] = torch_sparse._wrappers[id(A)]
     try:
         assert torch.equal(ns.einsum("ij,j->i", other, x), 5 * DENSE @ x)
-        native.forget(native._wrappers, id(other), native._wrappers[id(A)][0])
-        assert id(other) in native._wrappers
+        torch_sparse.forget(torch_sparse._wrappers, id(other), torch_sparse._wrappers[id(A)][0])
+        assert id(other) in torch_sparse._wrappers
     finally:
-        native._wrappers.pop(id(other), None)
+        torch_sparse._wrappers.pop(id(other), None)
 
 
 def test_nothing_is_set_on_the_users_tensor(A: torch.Tensor) -> None:
@@ -186,7 +186,7 @@ def test_inference_tensors_are_wrapped_at_each_call(validations: list[object]) -
         A.col_indices()[0] = 7
         with pytest.raises(ns.FormatError, match="is outside dimension 1"):
             ns.einsum("ij,j->i", A, x)
-    assert id(A) not in native._wrappers
+    assert id(A) not in torch_sparse._wrappers
     assert len(validations) == 3
 
 
@@ -214,7 +214,7 @@ def test_parameters_are_wrapped_without_their_gradient(A: torch.Tensor) -> None:
         result = ns.einsum("ij,j->i", A, x)
     assert not result.requires_grad
     assert A.requires_grad
-    assert not native.wrap(A).requires_grad
+    assert not torch_sparse.wrap(A).requires_grad
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

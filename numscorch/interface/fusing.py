@@ -13,21 +13,21 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .errors import UnsupportedError
-from .explanation.explanation import Explanation
-from .explanation.page import Paged, titled_program
-from .explanation.programs import explain_program
-from .ir.functions import FUNCTIONS
-from .programs import traced_calls as traced_calls  # defines the calls that tracing records
-from .programs.evaluation import evaluate_parts
-from .programs.operands import is_plain_mode
-from .programs.surroundings import SCALARS, Wrapper, surroundings
-from .programs.traced_programs import TracedProgram, program_of, viewed
-from .programs.tracing import TRACERS, Mismatch, Sparsified, Stop, Traced, Tracer, at_work
-from .sparsifiers.results import evaluate_sparsified
-from .tensors.graph_breaks import graph_break
-from .tensors.parameter import SparseParameter
-from .tensors.sparse_tensor import SparseTensor
+from ..errors import UnsupportedError
+from ..explanation.explanation import Explanation
+from ..explanation.page import Paged, titled_program
+from ..explanation.programs import explain_program
+from ..ir.functions import FUNCTIONS
+from ..programs import traced_calls as traced_calls  # defines the calls that tracing records
+from ..programs.evaluation import evaluate_parts
+from ..programs.operands import is_plain_mode
+from ..programs.surroundings import SCALARS, Wrapper, surroundings
+from ..programs.traced_programs import TracedProgram, program_of, viewed
+from ..programs.tracing import TRACERS, Mismatch, Sparsified, Stop, Traced, Tracer, at_work
+from ..sparsifiers.results import evaluate_sparsified
+from ..tensors.graph_breaks import graph_break
+from ..tensors.parameter import SparseParameter
+from ..tensors.sparse_tensor import SparseTensor
 
 TENSORS = (SparseTensor, Tensor, SparseParameter)
 FUSED = (torch.float32, torch.float64, torch.float16, torch.bfloat16)  # data types of fused operands

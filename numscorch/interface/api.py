@@ -10,29 +10,29 @@ from typing import Any
 
 import torch
 
-from .errors import ExpressionError, FormatError, OperandError, UnsupportedError
-from .explanation.explanation import Explanation, timed_story
-from .explanation.programs import explain_einsum, explain_program
-from .files.archives import save_safetensors, save_tensor
-from .files.foreign import foreign_suffix, is_torchs, unreadable, unwritable
-from .files.load import SUFFIXES, check_there, load as read, suffix_of
-from .files.writers import write_text
-from .frontend.requests import Request
-from .frontend.statements import tensor_names
-from .ir.format import Format
-from .programs.call import EinsumCall
-from .programs.dispatch import compute
-from .programs.evaluation import evaluate_parts
-from .programs.fitting import MISSED
-from .programs.operands import any_autocast, call_form, in_autocast
-from .programs.reductions import check_reduction, prepared, reduced
-from .programs.tracing import TRACERS, holds_traced, traced_call
-from .runtime.plans import SHORTCUTS, tables_apart
-from .sparsifiers.results import einsum_as_statement, evaluate_sparsified, sparsified_einsum
-from .tensors.distributed import handler_of
-from .tensors.graph_breaks import graph_break
-from .tensors.parameter import SparseParameter
-from .tensors.sparse_tensor import SparseTensor
+from ..errors import ExpressionError, FormatError, OperandError, UnsupportedError
+from ..explanation.explanation import Explanation, timed_story
+from ..explanation.programs import explain_einsum, explain_program
+from ..files.archives import save_safetensors, save_tensor
+from ..files.foreign import foreign_suffix, is_torchs, unreadable, unwritable
+from ..files.load import SUFFIXES, check_there, load as read, suffix_of
+from ..files.writers import write_text
+from ..frontend.requests import Request
+from ..frontend.statements import tensor_names
+from ..ir.format import Format
+from ..programs.call import EinsumCall
+from ..programs.dispatch import compute
+from ..programs.evaluation import evaluate_parts
+from ..programs.fitting import MISSED
+from ..programs.operands import any_autocast, call_form, in_autocast
+from ..programs.reductions import check_reduction, prepared, reduced
+from ..programs.tracing import TRACERS, holds_traced, traced_call
+from ..runtime.plans import SHORTCUTS, tables_apart
+from ..sparsifiers.results import einsum_as_statement, evaluate_sparsified, sparsified_einsum
+from ..tensors.distributed import handler_of
+from ..tensors.graph_breaks import graph_break
+from ..tensors.parameter import SparseParameter
+from ..tensors.sparse_tensor import SparseTensor
 
 OPERANDS = SparseTensor | torch.Tensor | Format
 is_compiling = torch.compiler.is_compiling
@@ -97,8 +97,8 @@ def einsum(
             [5., 5.]])
     """
     if is_compiling():
-        from .programs.torch_compile import einsum_in_compiled_graph
-        from .tensors.aside import aside
+        from ..programs.torch_compile import einsum_in_compiled_graph
+        from ..tensors.aside import aside
 
         is_plain = out is None and mask is None and schedule is None and sparsifier is None and reduce == "sum"
         if type(expr) is not str or not operands or type(operands[0]) in (list, tuple) or not is_plain:

@@ -11,7 +11,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..api import einsum, evaluate
 from ..convert.construct import from_torch
 from ..errors import ExpressionError, FormatError, OperandError
 from ..explanation.explanation import read_format
@@ -19,6 +18,7 @@ from ..files.load import load, suffix_of
 from ..frontend.datatypes import STORED, listed
 from ..frontend.requests import NAMES
 from ..frontend.statements import tensor_names
+from ..interface.api import einsum, evaluate
 from ..ir.format import COO, CSR
 from ..machine.memory import available
 from ..operators.constructors import rand

@@ -5,7 +5,7 @@ of the kernel's parameters (an array is an address), calls the function, and ret
 exception that the function raised. One entry serves any number of workers: ``machine.launcher`` calls it once for each worker.
 
 Numba's ``parallel=True`` is not used, because it compiles each loop twice. Numba's wrappers for calls from Python and its
-passes for features that kernels don't use are skipped as well (see ``pipeline``).
+passes for features that kernels don't use are skipped as well (see ``numba_passes``).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def compiled(source: Source, scope: Mapping[str, Any]) -> tuple[Addresses, bytes
     from numba.core.compiler_lock import global_compiler_lock
     from numba.core.registry import cpu_target
 
-    from .pipeline import Library
+    from .numba_passes import Library
 
     with global_compiler_lock:
         library = Library(cpu_target.target_context.codegen(), source.name)
@@ -100,7 +100,7 @@ def _add(library: Any, source: Source, name: str, function: Callable[..., None])
     from numba.core import compiler, types
     from numba.core.registry import cpu_target
 
-    from .pipeline import Pipeline
+    from .numba_passes import Pipeline
 
     flags = compiler.Flags()
     cpu_target.options.parse_as_flags(flags, OPTIONS)
