@@ -56,6 +56,7 @@ lint: venv
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python packaging/check_names.py numscorch
+	$(BIN)/python packaging/check_imports.py numscorch
 	$(BIN)/python packaging/check_names.py tests
 
 test: lint

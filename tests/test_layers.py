@@ -71,3 +71,12 @@ def test_no_file_but_commands_imports_the_root() -> None:
         is_command = name.startswith("numscorch.commands") or name == "numscorch.__main__"
         assert is_command or "numscorch" not in imported(name, path.read_text(), path.name == "__init__.py"), name
     assert len(list(PACKAGE.glob("*.py"))) <= 8
+
+
+def test_an_import_inside_a_function_says_why(tmp_path: Path) -> None:
+    file = tmp_path / "late.py"
+    file.write_text("def f():\n    from .roofs import rates  # deferred: it imports Numba\n    from .plans import plan\n")
+    command = [sys.executable, str(ROOT / "packaging" / "check_imports.py"), str(tmp_path)]
+    finished = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert finished.returncode == 1
+    assert f"{file}:3" in finished.stderr and f"{file}:2" not in finished.stderr

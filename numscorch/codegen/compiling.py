@@ -39,7 +39,7 @@ def compiled(source: Source, scope: Mapping[str, Any]) -> tuple[Addresses, bytes
     from numba.core.compiler_lock import global_compiler_lock
     from numba.core.registry import cpu_target
 
-    from .numba_passes import Library
+    from .numba_passes import Library  # deferred: it imports Numba
 
     with global_compiler_lock:
         library = Library(cpu_target.target_context.codegen(), source.name)
@@ -100,7 +100,7 @@ def _add(library: Any, source: Source, name: str, function: Callable[..., None])
     from numba.core import compiler, types
     from numba.core.registry import cpu_target
 
-    from .numba_passes import Pipeline
+    from .numba_passes import Pipeline  # deferred: it imports Numba
 
     flags = compiler.Flags()
     cpu_target.options.parse_as_flags(flags, OPTIONS)

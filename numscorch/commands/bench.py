@@ -53,7 +53,7 @@ def _seconds(text: str) -> float:
 
 
 def _bench(arguments: argparse.Namespace) -> int:
-    from ..measuring.table import measure
+    from ..measuring.table import measure  # deferred: other commands do not need it
 
     if arguments.json is not None and not arguments.json.parent.is_dir():
         raise NumscorchError(f"the folder of {arguments.json} does not exist: create it first, or name another file")

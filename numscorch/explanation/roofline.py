@@ -89,7 +89,7 @@ def timed_run(call: Callable[[], Any], work: Callable[[Any], Any]) -> TimedRun:
         call: the function to time. The first calls warm up and may compile; the fastest of the following ones counts.
         work: maps a call's result to an object with ``flops`` and ``bytes`` (see :func:`~numscorch.explanation.work.work_of`).
     """
-    from .roofs import rates, triad  # imported late: they compile
+    from .roofs import rates, triad  # deferred: it imports Numba
 
     result = call()
     amount, dtype = work(result), _dtype(result)

@@ -97,8 +97,8 @@ def einsum(
             [5., 5.]])
     """
     if is_compiling():
-        from ..programs.torch_compile import einsum_in_compiled_graph
-        from ..tensors.aside import aside
+        from ..programs.torch_compile import einsum_in_compiled_graph  # deferred: it imports torch's compiler
+        from ..tensors.aside import aside  # deferred: it imports torch's compiler
 
         is_plain = out is None and mask is None and schedule is None and sparsifier is None and reduce == "sum"
         if type(expr) is not str or not operands or type(operands[0]) in (list, tuple) or not is_plain:

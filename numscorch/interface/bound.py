@@ -113,7 +113,7 @@ class BoundEinsum:
         """The result within a program that torch compiles, computed by einsum."""
         operands = tuple([operand for operand in args if operand is not ABSENT])
         if len(operands) != len(self.operands) or not all(map(_is_match, self.operands, operands)):
-            from ..tensors.aside import aside  # imported late: it imports torch's compiler
+            from ..tensors.aside import aside  # deferred: it imports torch's compiler
 
             aside(self._check, operands)
         return self._einsum(operands, out)

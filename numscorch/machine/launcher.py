@@ -62,7 +62,7 @@ def _build() -> Launch:
         import numba
         from numba import types
 
-        from .launch_loop import launch
+        from .launch_loop import launch  # deferred: it imports Numba
 
         threads.prepare()
         names, text, signature = name(), _text(), (types.int64,) * 4

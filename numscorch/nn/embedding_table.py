@@ -104,7 +104,7 @@ class SparseEmbedding(WithSparseWeight):
     def _rows(self, numbers: torch.Tensor) -> torch.Tensor:
         """Return the embeddings of a vector of indices, (n, embedding_dim)."""
         if torch.compiler.is_compiling():
-            from .lookup import lookup_rows  # deferred: imports torch's compiler
+            from .lookup import lookup_rows  # deferred: it imports torch's compiler
 
             return lookup_rows(numbers, self.weight.tensor)
         table = self.weight.tensor

@@ -292,7 +292,7 @@ def rearrange(tensor: Any, pattern: str, /, **sizes: int) -> Any:
     SparseTensor(COO(3), shape=(2, 2, 4), nnz=4, density=0.25, float32, int32 indices)
     """
     if torch.compiler.is_compiling():
-        from ..programs.torch_compile import dimensions_of  # imported late: it imports torch's compiler
+        from ..programs.torch_compile import dimensions_of  # deferred: it imports torch's compiler
 
         before, after = dimensions_of(pattern, tensor.ndim, tuple(sizes))
     else:

@@ -6,24 +6,27 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from importlib.resources import files
 from struct import Struct
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import torch
 
+from ..codegen.assembly import KernelBody, Param
+from ..codegen.kernel import Kernel, build
+from ..codegen.source import Source
 from ..errors import SizeError
 from ..ir.format import NM, NMG, Format
+from ..ir.loop import FunctionDef
 from ..ir.nmg import Grouped
 from ..ir.nmg_combinations import table
 from ..ir.padded import Fixed
+from ..machine.fingerprints import hashed
 from ..machine.memory import address
+from ..machine.target import host
 from ..machine.threads import workers
 from .base import Block, BuiltIn, Kind, called_as
 from .magnitude import magnitudes
 from .patterned import n_m
-
-if TYPE_CHECKING:
-    from ..codegen.kernel import Kernel
 
 TEXT = '''"""Which n of m rows each column keeps, in chunks of columns that share out all combinations of rows."""
 
@@ -50,13 +53,6 @@ SLAB = 1 << 22  # magnitudes per step, which bounds the extra memory
 
 @lru_cache(maxsize=4)
 def _kernel(dtype: str) -> Kernel:
-    from ..codegen.assembly import KernelBody, Param
-    from ..codegen.kernel import build
-    from ..codegen.source import Source
-    from ..ir.loop import FunctionDef
-    from ..machine.fingerprints import hashed
-    from ..machine.target import host
-
     params = (
         Param("weights", "vals", dtype=dtype),
         Param("scale", "size", dtype="float64"),

@@ -35,7 +35,7 @@ class SparseActivation(Flow):
 
     def _sparse(self, output: torch.Tensor) -> Any:
         if torch.compiler.is_compiling():
-            from .compiled_flows import is_whole, masked, number_of  # imported here: it imports torch's compiler
+            from .compiled_flows import is_whole, masked, number_of  # deferred: it imports torch's compiler
 
             if self.format is None or is_whole():
                 return masked(number_of(self), output)
@@ -52,7 +52,7 @@ class SparseOutputGradient(Flow):
         if not first.requires_grad:
             return
         if torch.compiler.is_compiling():
-            from .compiled_flows import masked, number_of  # as above
+            from .compiled_flows import masked, number_of  # deferred: it imports torch's compiler
 
             first.register_hook(partial(masked, number_of(self)))
         else:

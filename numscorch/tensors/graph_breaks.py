@@ -19,7 +19,7 @@ def graph_break(function: F) -> F:
     @wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         if torch.compiler.is_compiling():  # the full name: Dynamo skips functions that do not mention torch
-            from .aside import aside  # lazy: it imports torch's compiler
+            from .aside import aside  # deferred: it imports torch's compiler
 
             return aside(function, *args, **kwargs)
         return on_cpu(function, *args, **kwargs) if function_modes() else function(*args, **kwargs)
