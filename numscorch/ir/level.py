@@ -165,6 +165,9 @@ class Level:
     ==============  ==========================================================================
 
     The level functions from ``bounds`` to ``closed`` return loop IR. The functions below them work on NumPy arrays.
+
+    A new level needs six members: ``arrays``, ``bounds``, ``coordinate``, ``pack``, ``unpack``, and ``locate`` if it is full or located.
+    All others have defaults.
     """
 
     spelling: ClassVar[str] = "?"
