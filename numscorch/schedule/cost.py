@@ -20,8 +20,10 @@ from ..ir.index import (
     Access,
     Assignment,
     FlatSum,
+    Forall,
     IndexVar,
     Stmt,
+    Where,
     accesses_in,
     is_product,
     is_relation,
@@ -270,7 +272,9 @@ def iterations(var: IndexVar, walks: Sequence[SparseWalk], facts: Facts, united:
 
 @by_answers
 def run_lengths(stmt: Stmt, facts: Facts) -> dict[str, float]:
-    """Estimate the longest run of each coordinate and position variable of a nest.
+    """Estimate the longest run of each summed variable, and of the positions of operands that have one.
+
+    Other loops add nothing to a sum, so kernels of nests that differ in their lengths only are the same.
 
     Args:
         stmt: the scheduled statement.
@@ -282,14 +286,15 @@ def run_lengths(stmt: Stmt, facts: Facts) -> dict[str, float]:
     >>> stmt = parse_stmt("forall(i, forall(j, y[i] += A[i,j] * x[j]))", {"A": TensorVar("A", CSR)})
     >>> facts = Facts(((IndexVar("i"), 10), (IndexVar("j"), 5000)), (("A", CSR, (10, 2000)),))
     >>> run_lengths(stmt, facts)
-    {'i': 10.0, 'j': 5000.0, 'pA1': 10.0, 'pA2': 200.0}
+    {'j': 5000.0, 'pA1': 10.0, 'pA2': 200.0}
     """
-    lengths = {var.name: float(size) for var, size in facts.extents}
+    summed = _summed_in(stmt)
+    lengths = {var.name: float(size) for var, size in facts.extents if var in summed}
     summed_whole = any(isinstance(loop.tag, FlatSum) for loop in loops_of(stmt))
     measured_names = {name for name, _, _ in facts.counts}
     for access in operands_of(stmt):
         tensor = access.tensor
-        if not is_relation(access) and tensor.name not in measured_names:
+        if summed.isdisjoint(access.indices) or (not is_relation(access) and tensor.name not in measured_names):
             continue
         counts, levels = counts_of(access, facts), len(tensor.format.levels)
         for at in range(levels):
@@ -300,6 +305,17 @@ def run_lengths(stmt: Stmt, facts: Facts) -> dict[str, float]:
         if summed_whole:
             lengths[f"p{tensor.name}{levels}"] = counts[-1] / tuning.BLOCKS
     return lengths
+
+
+def _summed_in(stmt: Stmt, loops: tuple[IndexVar, ...] = ()) -> set[IndexVar]:
+    """The variables of loops in which several coordinates add to one value; ``loops`` are the variables around the statement."""
+    match stmt:
+        case Forall(var, body):
+            return _summed_in(body, (*loops, var))
+        case Where(consumer, producer):
+            return _summed_in(consumer, loops) | _summed_in(producer)
+        case Assignment(lhs):
+            return {var for var in loops if var not in lhs.indices}
 
 
 def _parents(access: Access, at: int, counts: Sequence[float], facts: Facts) -> float:
