@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-GOLDEN = Path(__file__).parent / "golden"
+GOLDEN = Path(__file__).parents[1] / "golden"
 PEERS = ("torch CSR int32", "torch CSR int64", "SciPy CSR", "pydata/sparse", "python-graphblas")
 DENSE = "torch, dense"
 MATRICES = (

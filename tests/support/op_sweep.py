@@ -1,6 +1,6 @@
 """Sweep over torch's operator samples (``op_db``) with sparse operands, compared with torch on dense tensors.
 
-To print counts per operator: ``python tests/op_sweep.py --count 40 --operators "linalg.*"``.
+To print counts per operator: ``python tests/support/op_sweep.py --count 40 --operators "linalg.*"``.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@ A case is a frozen dataclass with an evaluable ``str``. The reference follows th
 docs/OPERATORS.md: all terms as one dense tensor, reduced and differentiated by torch. To test the ``numscorch`` package of
 another folder:
 
-    cd FOLDER && PYTHONPATH=. python .../tests/random_reductions.py --cases 3000 --seed 1
-    cd FOLDER && PYTHONPATH=. python .../tests/random_reductions.py --case "Case('ij->i', ...)"
+    cd FOLDER && PYTHONPATH=. python .../tests/support/random_reductions.py --cases 3000 --seed 1
+    cd FOLDER && PYTHONPATH=. python .../tests/support/random_reductions.py --case "Case('ij->i', ...)"
 """
 
 from __future__ import annotations

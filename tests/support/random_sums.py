@@ -4,8 +4,8 @@ A case is a frozen dataclass with an evaluable ``str``. The reference is the sum
 ``TIMES`` the error of ``torch.sum`` over the terms in the data type of the operands. To test the ``numscorch`` package of another
 folder:
 
-    cd FOLDER && PYTHONPATH=. python .../tests/random_sums.py --cases 40
-    cd FOLDER && PYTHONPATH=. python .../tests/random_sums.py --case "SumCase('ij->j', ...)"
+    cd FOLDER && PYTHONPATH=. python .../tests/support/random_sums.py --cases 40
+    cd FOLDER && PYTHONPATH=. python .../tests/support/random_sums.py --case "SumCase('ij->j', ...)"
 """
 
 from __future__ import annotations

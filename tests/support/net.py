@@ -4,7 +4,7 @@ A case is a sample call (``net_rows``, ``net_functions``) and one kind of oddnes
 and data types, of sizes beyond 2^63 elements (``net_huge``), or of the surroundings of the call (``net_surroundings``). The outcome
 has to be torch's, or an error of numscorch that names a way out (``net_outcomes``).
 
-To print faults: ``python tests/net.py --names "sum|add" --kinds "SciPy.*" --count 40``.
+To print faults: ``python tests/support/net.py --names "sum|add" --kinds "SciPy.*" --count 40``.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Every operator on every format: cases, and the comparison of values and gradients with dense torch.
 
-To run many cases: ``python tests/operator_net.py --cases 5000 --seed 1``; one case: ``--case "OperatorCase('S[0]', 'CSR', 3)"``.
+To run many cases: ``python tests/support/operator_net.py --cases 5000 --seed 1``; one case: ``--case "OperatorCase('S[0]', 'CSR', 3)"``.
 """
 
 from __future__ import annotations
