@@ -6,6 +6,7 @@ from itertools import product
 
 import pytest
 import torch
+from dense_values import as_dense
 
 import numscorch as ns
 
@@ -35,7 +36,7 @@ def check(expr: str, formats: tuple[ns.Format | str, ...], result: ns.Format | s
     pairs = [operand(term, fmt, at) for at, (term, fmt) in enumerate(zip(terms, formats, strict=True))]
     actual = ns.einsum(expr, *(tensor for _, tensor in pairs), format=result)
     expected = torch.einsum(expr, *(dense for dense, _ in pairs))
-    dense = actual.to_dense() if isinstance(actual, ns.SparseTensor) else actual
+    dense = as_dense(actual)
     assert torch.equal(dense, expected)
     if result is not None and not ns.Format(result).is_dense if isinstance(result, str) else result is not None:
         assert isinstance(actual, ns.SparseTensor)
@@ -101,7 +102,7 @@ def test_addition(fmt: ns.Format | str, other: ns.Format | str, plain: pytest.Mo
         ("C[j,i] = A[i,j] + B[i,j]", (a + b).T),
     ):
         result = ns.evaluate(statement, A=A, B=B)
-        assert torch.equal(result.to_dense() if isinstance(result, ns.SparseTensor) else result, expected)
+        assert torch.equal(as_dense(result), expected)
 
 
 @pytest.mark.parametrize("fmt", ["ds", "ss", "oo"])

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from cases import EinsumCase, random_case, with_likes, with_twins
 from choices import any_choices, any_tiles
+from dense_values import as_dense
 from scale import scaled
 
 import numscorch as ns
@@ -21,7 +22,7 @@ def check(case: EinsumCase) -> None:
     if isinstance(result, ns.SparseTensor):
         validate(result.pattern)
         assert case.result is None or result.format == case.result, str(case)
-    dense = result.to_dense() if isinstance(result, ns.SparseTensor) else result
+    dense = as_dense(result)
     np.testing.assert_array_equal(np.asarray(dense), case.expected(), err_msg=str(case))
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from dense_values import as_dense
 from random_programs import Program, draw_program
 from scale import scaled
 from torch import Tensor
@@ -91,7 +92,7 @@ def result_difference(program: Program) -> str | None:
     kinds = [f"{output.format}" if isinstance(output, ns.SparseTensor) else "a torch tensor" for output in (fused, expected)]
     if kinds[0] != kinds[1]:
         return f"is {kinds[0]}, not {kinds[1]}"
-    dense = [output.to_dense() if isinstance(output, ns.SparseTensor) else output for output in (fused, expected)]
+    dense = [as_dense(output) for output in (fused, expected)]
     return difference_of(*dense)
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from dense_values import as_dense
 from random_statements import ArithmeticStatement, is_chained, random_integer_statement, random_statement
 from scale import scaled
 
@@ -22,7 +23,7 @@ def check(case: ArithmeticStatement) -> None:
             case.evaluated()
         return
     result = case.evaluated()
-    dense = result.to_dense() if isinstance(result, ns.SparseTensor) else result
+    dense = as_dense(result)
     np.testing.assert_allclose(dense.numpy(), case.expected(), rtol=1e-12, err_msg=str(case))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from dense_values import as_dense
 
 import numscorch as ns
 from numscorch.ir.index import Blend, loops_of
@@ -54,7 +55,7 @@ def test_expressions(text: str, fmt: ns.Format, plain: pytest.MonkeyPatch) -> No
         dense, sparse = operands(rows, columns, fmt, torch.float32)
         x = numbers(columns, seed=9)
         result = ns.evaluate(text, **{name: value for name, value in {**sparse, "x": x}.items() if f"{name}[" in text})
-        values = result.to_dense() if isinstance(result, ns.SparseTensor) else result
+        values = as_dense(result)
         assert torch.equal(values, expected(text, dense, x))
     kept = [plan for plan in plans.PROCESS.plans.values() if isinstance(plan, plans.Plan)]
     tags = [loop.tag for plan in kept for loop in loops_of(plan.steps[-1].stmt)]
@@ -104,7 +105,7 @@ def test_equal_rows_and_rows_that_differ_in_their_last_entry(text: str, plain: p
     for left, right in ((stored, stored), (stored, other), (other, stored), (other, ~other)):
         dense = {name: (numbers(6, 16, seed=seed) + 5) * mask for seed, (name, mask) in enumerate(zip("AB", (left, right), strict=True))}
         result = ns.evaluate(text, **{name: ns.from_torch(value, ns.CSR) for name, value in dense.items()})
-        result = result.to_dense() if isinstance(result, ns.SparseTensor) else result
+        result = as_dense(result)
         assert torch.equal(result, expected(text, dense, torch.ones(16)))
     assert any(loop.tag == Blend(ahead=True) for plan in plans.PROCESS.plans.values() for loop in loops_of(plan.steps[-1].stmt))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from random_tensors import integers
 
 import numscorch as ns
 from numscorch.ir.index import Jam, Tile, loops_of
@@ -15,12 +16,8 @@ TARGETS = (Target(16, 16), Target(32, 16), Target(64, 32), Target(32, 16, own_ca
 FORMATS = (ns.BCSR(16, 1), ns.BCSR(4, 4), ns.BCSR(2, 3), ns.BCSR(3, 8), "(i, j) -> (i // 4: dense, j: compressed, i % 4: dense)")
 
 
-def numbers(*shape: int) -> torch.Tensor:
-    return torch.randint(-3, 4, shape, generator=torch.Generator().manual_seed(sum(shape))).float()
-
-
 def blocks(rows: int, columns: int) -> torch.Tensor:
-    return numbers(rows, columns) * (torch.rand(rows, columns, generator=torch.Generator().manual_seed(0)) < 0.3)
+    return integers(rows, columns) * (torch.rand(rows, columns, generator=torch.Generator().manual_seed(0)) < 0.3)
 
 
 def tags(kept: list[plans.Plan]) -> set[type]:
@@ -35,10 +32,10 @@ def test_products_with_blocks(fmt: ns.Format | str, target: Target, plain: pytes
     for at, (batch, rows, columns) in enumerate(((1, 32, 20), (2, 16, 9), (3, 33, 17), (8, 48, 24), (13, 20, 24), (40, 16, 16))):
         plain.setattr(tuning, "PARALLEL_STEPS", 0 if at % 2 else 1 << 15)
         dense = blocks(rows, columns)
-        W, x, y = ns.from_torch(dense, fmt), numbers(batch, columns), numbers(columns, batch)
+        W, x, y = ns.from_torch(dense, fmt), integers(batch, columns), integers(columns, batch)
         assert torch.equal(ns.einsum("bi,oi->bo", x, W), x @ dense.T)
         assert torch.equal(ns.einsum("oi,ib->ob", W, y), dense @ y)
-        assert torch.equal(ns.einsum("oi,bo->bi", W, numbers(batch, rows)), numbers(batch, rows) @ dense)
+        assert torch.equal(ns.einsum("oi,bo->bi", W, integers(batch, rows)), integers(batch, rows) @ dense)
         applied |= tags(list(plans.PROCESS.plans.values()))
     assert Jam in applied or fmt == ns.BCSR(2, 3)
     if target.own_cache < 1 << 12 and fmt == ns.BCSR(16, 1):
@@ -48,13 +45,13 @@ def test_products_with_blocks(fmt: ns.Format | str, target: Target, plain: pytes
 @pytest.mark.parametrize("batch", [5, 16])
 def test_compiled(batch: int, fresh_plans: pytest.MonkeyPatch) -> None:
     dense = blocks(64, 48)
-    W, x = ns.from_torch(dense, ns.BCSR(16, 1)), numbers(batch, 48)
+    W, x = ns.from_torch(dense, ns.BCSR(16, 1)), integers(batch, 48)
     assert torch.equal(ns.einsum("bi,oi->bo", x, W), x @ dense.T)
     assert Jam in tags(list(plans.PROCESS.plans.values()))
 
 
 def test_a_requested_order_is_kept(plain: pytest.MonkeyPatch) -> None:
-    W, y = ns.from_torch(blocks(32, 32), ns.BCSR(4, 4)), numbers(32, 16)
+    W, y = ns.from_torch(blocks(32, 32), ns.BCSR(4, 4)), integers(32, 16)
     ns.einsum("ij,jk->ik", W, y, schedule="reorder(i_in, i_out, j_out, j_in, k)")
     assert Jam not in tags(list(plans.PROCESS.plans.values()))
 
@@ -64,7 +61,7 @@ def test_sums_that_multiply_a_broadcast_row(target: Target, plain: pytest.Monkey
     """The sums are scalars, one for each coordinate, and have no index."""
     plain.setattr(plans, "host", lambda: target)
     for fmt in (ns.BCSR(2, 2), ns.BCSR(4, 1)):
-        dense, x = blocks(8, 6), numbers(7, 1)
+        dense, x = blocks(8, 6), integers(7, 1)
         expected = dense.sum(1, keepdim=True) @ x.T
         assert torch.equal(ns.evaluate("R[i,k] = X[k,j] * A[i,j]", X=x, A=ns.from_torch(dense, fmt)), expected)
     assert Jam in tags(list(plans.PROCESS.plans.values()))
@@ -73,9 +70,9 @@ def test_sums_that_multiply_a_broadcast_row(target: Target, plain: pytest.Monkey
 @pytest.mark.parametrize("size", [2, 3, 6])
 @pytest.mark.parametrize("extent", [12, 24, 32])
 def test_requested_tiles_are_kept(extent: int, size: int, plain: pytest.MonkeyPatch) -> None:
-    a, X, B = ns.from_torch(numbers(6), "s"), numbers(extent, 10), numbers(10, 64)
+    a, X, B = ns.from_torch(integers(6), "s"), integers(extent, 10), integers(10, 64)
     result = ns.einsum("i,uj,jk->iuk", a, X, B, schedule=f"tile(u, {size})", format="dense")
-    assert torch.equal(result, torch.einsum("i,uj,jk->iuk", numbers(6), X, B))
+    assert torch.equal(result, torch.einsum("i,uj,jk->iuk", integers(6), X, B))
     ns.einsum("i,uj,jk->iuk", a, X, B, schedule="tile()", format="dense")
     assert not any(isinstance(loop.tag, Jam) for plan in plans.PROCESS.plans.values() for loop in loops_of(plan.steps[-1].stmt))
 
@@ -83,10 +80,10 @@ def test_requested_tiles_are_kept(extent: int, size: int, plain: pytest.MonkeyPa
 def test_merges_and_repeated_coordinates_are_not_shared(plain: pytest.MonkeyPatch) -> None:
     """Each of several coordinates would walk the entries again."""
     dense = blocks(10, 11 * 12).reshape(10, 11, 12)
-    X, B, D = numbers(17, 12), numbers(11, 64), blocks(3, 7)
+    X, B, D = integers(17, 12), integers(11, 64), blocks(3, 7)
     A = ns.from_torch(dense, ns.COO(3))
     assert torch.equal(ns.evaluate("R[i,u,k] = A[i,j,l]*X[u,l]*B[j,k]", A=A, X=X, B=B), torch.einsum("ijl,ul,jk->iuk", dense, X, B))
-    Y, Z = numbers(17, 7), numbers(7, 64)
+    Y, Z = integers(17, 7), integers(7, 64)
     for target in TARGETS:
         plain.setattr(plans, "host", lambda target=target: target)
         product = ns.einsum("ij,ij,uj,jk->iuk", ns.from_torch(D, ns.CSR), ns.from_torch(D.abs(), ns.CSR), Y, Z)
@@ -98,7 +95,7 @@ def test_one_row_of_blocks(block: tuple[int, int], rows: int, plain: pytest.Monk
     dense = blocks(rows, 24)
     W = ns.from_torch(dense, ns.BCSR(*block))
     for k in (8, 9, 16, 32, 64):
-        assert torch.equal(ns.einsum("oi,ik->ok", W, numbers(24, k)), dense @ numbers(24, k))
+        assert torch.equal(ns.einsum("oi,ik->ok", W, integers(24, k)), dense @ integers(24, k))
 
 
 @pytest.mark.parametrize(("share", "batch", "tiled"), [(0.1, 40, True), (0.1, 45, True), (0.9, 40, False), (0.1, 8, False)])
@@ -106,16 +103,18 @@ def test_rows_that_are_read_sparsely_stay_in_the_nearest_cache(share: float, bat
     """A tile has as many rows as are computed at once; blocks, which are read again for each tile, are smaller than the rows."""
     plain.setattr(plans, "host", lambda: Target(64, 32))
     plain.setattr(tuning, "NEAREST_CACHE", 8 * 128 * 4)
-    dense = numbers(64, 128) * (torch.rand(4, 1, 128, generator=torch.Generator().manual_seed(1)) < share).repeat(1, 16, 1).reshape(64, 128)
-    W, x = ns.from_torch(dense, ns.BCSR(16, 1)), numbers(batch, 128)
+    dense = integers(64, 128) * (torch.rand(4, 1, 128, generator=torch.Generator().manual_seed(1)) < share).repeat(1, 16, 1).reshape(
+        64, 128
+    )
+    W, x = ns.from_torch(dense, ns.BCSR(16, 1)), integers(batch, 128)
     assert torch.equal(ns.einsum("bi,oi->bo", x, W), x @ dense.T)
     assert (Tile in tags(list(plans.PROCESS.plans.values()))) == tiled
 
 
 def test_common_terms_of_positions_are_added_once(plain: pytest.MonkeyPatch) -> None:
     plain.setattr(plans, "host", lambda: Target(64, 32))
-    dense = numbers(32, 4).repeat_interleave(10, 1) * (torch.arange(40) % 10 == 3)
-    W, x = ns.from_torch(dense, ns.NM(1, 10, rows=16)), numbers(16, 40)
+    dense = integers(32, 4).repeat_interleave(10, 1) * (torch.arange(40) % 10 == 3)
+    W, x = ns.from_torch(dense, ns.NM(1, 10, rows=16)), integers(16, 40)
     assert torch.equal(ns.einsum("bi,oi->bo", x, W), x @ dense.T)
     (plan,) = (plan for plan in plans.PROCESS.plans.values() if isinstance(plan, plans.Plan))
     source = plan.kernel.source.text

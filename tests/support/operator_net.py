@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from compositions import compositions
 from coverage_rows import ROWS, WITHOUT_GRADIENT, Given
+from dense_values import as_dense
 from format_families import FORMATS, packed
 from selections import selections
 
@@ -81,10 +82,6 @@ def _values(numbers: np.random.Generator, shape: tuple[int, ...], dtype: torch.d
     return (values * (1 + 0.5j) if dtype.is_complex else values).to(dtype)
 
 
-def _strided(value: Any) -> Any:
-    return value.to_dense() if isinstance(value, ns.SparseTensor) else value
-
-
 def compare(case: OperatorCase) -> None:
     """Run a case.
 
@@ -110,7 +107,7 @@ def _compare(case: OperatorCase, A: ns.SparseTensor, values: torch.Tensor, resul
     """Compare a result and the gradient of the stored values with dense torch."""
     if isinstance(result, ns.SparseTensor):
         validate(result.pattern)
-    result = _strided(result)
+    result = as_dense(result)
     if not isinstance(expected, torch.Tensor):
         assert result == expected
         return

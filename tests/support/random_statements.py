@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from dense_values import as_dense
 
 import numscorch as ns
 
@@ -118,7 +119,7 @@ class IntegerStatement:
             result = ns.evaluate(f"R[i] = {self.text}", **{name: operand for name, operand in operands.items() if name in self.text})
         except ns.DivisionError:
             return None
-        return np.asarray(result.to_dense() if isinstance(result, ns.SparseTensor) else result)
+        return np.asarray(as_dense(result))
 
     def expected(self) -> np.ndarray | None:
         """Result of NumPy; None if an integer is divided by 0."""

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from dense_values import as_dense
 from format_families import FAMILY_OF
 from random_reductions import DTYPES, SEMIRINGS, TESTS, Case, GivenOperand, computed
 from torch import Tensor
@@ -172,7 +173,7 @@ def compare_result(case: Case, output: Any, wanted: Expected, mask: GivenOperand
 
 def compare_gradients(case: Case, result: Any, wanted: Expected, given: Sequence[GivenOperand], mask: GivenOperand | None) -> None:
     """Compare gradients of a weighted sum of the finite results; sparse operands have gradients at stored entries."""
-    full = result.to_dense() if isinstance(result, ns.SparseTensor) else result
+    full = as_dense(result)
     chosen = wanted.result.detach().isfinite() & (wanted.has_term if case.reduce in SEMIRINGS else torch.ones_like(wanted.has_term))
     if mask is not None:
         chosen &= mask.stored

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from random_tensors import generator
 from torch import nn
 
 from numscorch.nn import SparseLinear
@@ -21,10 +22,6 @@ HALF = magnitude(0.5)
 each_format = pytest.mark.parametrize("format", [*FORMATS, NARROW, BITMAP])
 each_sparsifier = pytest.mark.parametrize("sparsifier", SPARSIFIERS, ids=repr)
 OPTIMIZERS: dict[str, dict[str, Any]] = {"SGD": {"lr": 0.05, "momentum": 0.9}, "Adam": {"lr": 0.01}, "AdamW": {"lr": 0.01}}
-
-
-def generator(seed: int = 0) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
 
 
 W = torch.randn(4, 6, generator=generator())
