@@ -96,7 +96,7 @@ def test_the_line_of_a_call_and_of_backward() -> None:
     with ns.ledger() as led:
         A.to_dense()
         loss.backward()
-    assert led[0].line.startswith("test_ledger.py:") and led[0].line.endswith("A.to_dense()"), led[0].line
+    assert led[0].line.startswith("test_ledgers.py:") and led[0].line.endswith("A.to_dense()"), led[0].line
     for entry in led[1:]:
         assert entry.during == "backward" and "loss.backward()" in entry.line
     assert "CSC (2, 3)" in str(led) and "entries" in str(led)
