@@ -58,6 +58,7 @@ lint: venv
 	$(BIN)/python packaging/check_names.py numscorch
 	$(BIN)/python packaging/check_imports.py numscorch
 	$(BIN)/python packaging/check_names.py tests
+	$(BIN)/python packaging/check_statements.py
 
 test: lint
 	NUMSCORCH_TEST_SCALE=0.04 $(BIN)/python -m pytest -n $(WORKERS) -p no:benchmark -m "not browser" -q numscorch tests

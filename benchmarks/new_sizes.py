@@ -37,7 +37,7 @@ from numscorch.machine.compile_log import counts
 from .cold_start import run_module
 from .worktrees import ROOT, WorktreeError, commit_of, tree_of
 
-sys.path.insert(0, str(ROOT / "tests"))
+sys.path.extend(str(ROOT / folder) for folder in ("tests/support", "tests"))  # the rows of an older commit are in tests
 from coverage_rows import ROWS, STORED, Given
 
 CALLS = 30

@@ -25,10 +25,10 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from . import data
-from .break_even import break_even_table
-from .large_graphs import GRAPHS
-from .measured_ranks import ROUNDS, measure, measured_tables
-from .simulated_ranks import RANKS, simulated_tables
+from .ranks.break_even import break_even_table
+from .ranks.large_graphs import GRAPHS
+from .ranks.measured_ranks import ROUNDS, measure, measured_tables
+from .ranks.simulated_ranks import RANKS, simulated_tables
 
 KEPT_MEMORY = "glibc.malloc.mmap_max=0:glibc.malloc.trim_threshold=1099511627776:glibc.malloc.hugetlb=1"  # in pages of 2 MB, see the guide
 PARTS = ("simulated", "measured", "break-even")

@@ -100,6 +100,14 @@ def plain(fresh_plans: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
 
 
 @pytest.fixture
+def seeded() -> None:
+    """Draw the same numbers from torch's generator, whatever ran before."""
+    import torch
+
+    torch.manual_seed(0)
+
+
+@pytest.fixture
 def plain_unless_compiled(request: pytest.FixtureRequest) -> None:
     """Run kernels as Python, except in tests of torch.compile, whose names contain ``compiled``; seed torch."""
     import torch

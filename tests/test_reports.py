@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from dense_values import as_dense
 
 import numscorch as ns
 
@@ -20,12 +21,10 @@ X, Y = torch.randn(5, 3), torch.randn(6, 3)
 FORMATS = [ns.CSR, ns.CSC, ns.COO(2), ns.BCSR(2, 2)]
 
 formats = pytest.mark.parametrize("format", FORMATS, ids=lambda f: f.name)
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")  # raised by torch's compiler
-
-
-@pytest.fixture(autouse=True)
-def unjitted(plain: pytest.MonkeyPatch) -> None:
-    """Run kernels as Python."""
+pytestmark = [
+    pytest.mark.usefixtures("plain"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning"),  # raised by torch's compiler
+]
 
 
 def leaf(full: torch.Tensor, format: ns.Format = ns.CSR) -> ns.SparseTensor:
@@ -140,7 +139,7 @@ def test_pytorch_150277_indexing_and_slices(format: ns.Format) -> None:
         (A[:, [4, 0]], D[:, [4, 0]]),
         (A[-1, -1], D[-1, -1]),
     ):
-        torch.testing.assert_close(result.to_dense() if isinstance(result, ns.SparseTensor) else result, expected)
+        torch.testing.assert_close(as_dense(result), expected)
     with pytest.raises(ns.SizeError, match="index 6 is out of range along dim 0"):
         A[6]
 

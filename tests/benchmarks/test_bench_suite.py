@@ -33,7 +33,7 @@ pytest.importorskip("pytest_benchmark", reason="pytest-benchmark is not installe
 
 def run_suite(*arguments: str, cases: str = CASES, **environment: str) -> str:
     """The output of a run of some cases."""
-    command = [sys.executable, "-m", "pytest", *(f"benchmarks/bench_{name}.py" for name in FILES), "--quick", "-k", cases, *arguments]
+    command = [sys.executable, "-m", "pytest", *(f"benchmarks/cases/bench_{name}.py" for name in FILES), "--quick", "-k", cases, *arguments]
     options = ["-p", "no:xdist", "-p", "no:cacheprovider", "-q", "-rs", "--benchmark-quiet"]
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(("NUMSCORCH_", "PYTEST_"))}
     settings = inherited | {"NUMSCORCH_BENCH_SECONDS": "0.01"} | environment
@@ -118,7 +118,7 @@ def test_peers_are_converted_before_they_are_timed(module: str, name: str, argum
             calls = conversions_of(function)
             timed.extend([peer] if peer in expected and not calls else [])
 
-    getattr(importlib.import_module(f"benchmarks.bench_{module}"), name)("banded", *arguments, 1, compare)
+    getattr(importlib.import_module(f"benchmarks.cases.bench_{module}"), name)("banded", *arguments, 1, compare)
     assert set(timed) == {peer for peer in expected if not peer.startswith(peers.missing())}
 
 

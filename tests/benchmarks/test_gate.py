@@ -280,7 +280,7 @@ def repository(tmp_path: Path) -> Path:
         "numscorch/__init__.py": PACKAGE.format(speed=2.0),
         "benchmarks/__init__.py": "",
         "benchmarks/conftest.py": CONFTEST,
-        "benchmarks/bench_spmm.py": BENCH,
+        "benchmarks/cases/bench_spmm.py": BENCH,
         "pyproject.toml": '[tool.pytest.ini_options]\npython_files = ["bench_*.py"]\n',
     }.items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)

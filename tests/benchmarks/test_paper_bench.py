@@ -12,9 +12,9 @@ import torch
 pytest.importorskip("matplotlib", reason="matplotlib is not installed")
 pytest.importorskip("torch_geometric", reason="torch_geometric is not installed")
 
-from benchmarks import paper
-from benchmarks.paper_runs import Run, summary
-from benchmarks.paper_tables import BARS, QUICK, SPARSE
+from benchmarks.paper import __main__ as paper
+from benchmarks.paper.runs import Run, summary
+from benchmarks.paper.tables import BARS, QUICK, SPARSE
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),

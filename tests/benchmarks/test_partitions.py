@@ -9,8 +9,8 @@ import torch
 
 import numscorch as ns
 from benchmarks import mapped
-from benchmarks.large_graphs import in_blocks, mesh_graph, rmat_graph
-from benchmarks.partitions import reordered, simulate
+from benchmarks.ranks.large_graphs import in_blocks, mesh_graph, rmat_graph
+from benchmarks.ranks.partitions import reordered, simulate
 
 MESHES = [(1, 1), (2, 1), (4, 1), (2, 2), (4, 2), (4, 4), (6, 2), (6, 3)]
 

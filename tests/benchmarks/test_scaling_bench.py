@@ -13,11 +13,12 @@ import torch
 from two_processes import two_processes
 
 import numscorch as ns
-from benchmarks import large_graphs, partitions, scaling, step_costs
-from benchmarks.large_graphs import mesh_graph
-from benchmarks.partitions import Simulated
-from benchmarks.simulated_ranks import EDGES, NODES, Graph, efficiency_table, partition_table, work_of
-from benchmarks.step_costs import NETWORKS, Network, Rates, Work
+from benchmarks import scaling
+from benchmarks.ranks import large_graphs, partitions, step_costs
+from benchmarks.ranks.large_graphs import mesh_graph
+from benchmarks.ranks.partitions import Simulated
+from benchmarks.ranks.simulated_ranks import EDGES, NODES, Graph, efficiency_table, partition_table, work_of
+from benchmarks.ranks.step_costs import NETWORKS, Network, Rates, Work
 
 ROOT = Path(scaling.__file__).parents[1]
 

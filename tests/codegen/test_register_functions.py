@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import re
-from functools import cache
 from typing import Any
 
 import numpy as np
 import pytest
-from numba import njit
+from routine_calls import jitted, run
 
 from numscorch.codegen.assembly import KernelBody
-from numscorch.codegen.checked_intrinsics import TWINS, run_as_python
+from numscorch.codegen.checked_intrinsics import TWINS
 from numscorch.codegen.intrinsics import add, load, mul, pointer, store
 from numscorch.codegen.register_functions import (
     div,
@@ -36,7 +35,6 @@ from numscorch.codegen.register_functions import (
 from numscorch.codegen.source import MODULES, _imports
 from numscorch.ir.functions import FUNCTIONS, INFIX, REGISTER_FUNCTIONS, REGISTER_REDUCTIONS
 from numscorch.ir.loop import Assign, FunctionDef, Var, call
-from numscorch.machine.fingerprints import OPTIONS
 
 DTYPES = ("float32", "float64")
 LANES = 8
@@ -83,13 +81,6 @@ def lanes_joined(values: Any, extremes: Any) -> None:
     out[4] = hmax(eight)
     out[5] = hmin(eight)
     store(out, 6, exponentials(three))
-
-
-jitted = cache(njit(**OPTIONS))  # compiled once for both data types
-
-
-def run(kernel: Any, *arrays: Any, compiled: bool) -> None:
-    (jitted(kernel) if compiled else run_as_python({**kernel.__globals__, "kernel": kernel}))(*arrays)
 
 
 def evaluated(first: np.ndarray, second: np.ndarray, third: np.ndarray, compiled: bool) -> dict[str, np.ndarray]:

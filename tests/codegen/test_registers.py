@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import re
-from functools import cache
 from typing import Any
 
 import numpy as np
 import pytest
-from numba import njit
+from routine_calls import jitted, run
 
-from numscorch.codegen.checked_intrinsics import run_as_python
 from numscorch.codegen.compress_store import appended, largest
 from numscorch.codegen.intrinsics import (
     accumulate,
@@ -27,15 +25,9 @@ from numscorch.codegen.intrinsics import (
     store,
 )
 from numscorch.codegen.register_functions import exponentials, larger, selected, sub
-from numscorch.machine.fingerprints import OPTIONS
 
 DTYPES = ("float32", "float64")
 SIZE = 20  # five registers of four lanes
-jitted = cache(njit(**OPTIONS))  # compiled once for both data types
-
-
-def run(kernel: Any, *arrays: Any, compiled: bool) -> None:
-    (jitted(kernel) if compiled else run_as_python({**kernel.__globals__, "kernel": kernel}))(*arrays)
 
 
 def whole_tiles(first: Any, second: Any, values: Any) -> None:

@@ -1,7 +1,6 @@
 """Tensors are constructed from torch, SciPy and index arrays; errors show the conflict and a fix."""
 
 import pickle
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -9,26 +8,18 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 import torch
+from conversion_cases import MATRIX_FORMATS, D, torch_csr
 
 from numscorch.convert import construct
 from numscorch.convert.construct import from_coo, from_csr, from_torch
 from numscorch.convert.values import others_at
 from numscorch.errors import FormatError, NumscorchError, OperandError, SizeError, UnsupportedError
 from numscorch.interop.array_libraries import from_scipy
-from numscorch.ir.format import COO, CSC, CSR, DCSC, DCSR, DIA, Format, dense
+from numscorch.ir.format import COO, CSC, CSR, DCSR, DIA, Format
 from numscorch.machine import memory
 from numscorch.tensors import validate
 from numscorch.tensors.arrays import check_values, is_increasing
 from numscorch.tensors.sparse_tensor import SparseTensor
-
-MATRIX_FORMATS = [CSR, CSC, DCSR, DCSC, COO(2), Format("oo", (1, 0)), Format("sd"), Format("so"), dense(2), Format("dd", (1, 0))]
-D = torch.tensor([[0.0, 2.0, 0.0], [0.0, 0.0, 0.0], [3.0, 0.0, 4.0], [0.0, 5.0, 0.0]])
-
-
-def torch_csr(tensor: torch.Tensor) -> torch.Tensor:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return tensor.to_sparse_csr()
 
 
 def marked_as_coalesced() -> torch.Tensor:

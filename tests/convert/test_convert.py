@@ -7,27 +7,20 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 import torch
+from conversion_cases import MATRIX_FORMATS, D, torch_csr
 from programs import ChildProcess, output_of
 
 from numscorch.convert.construct import from_coo, from_csr, from_torch
 from numscorch.convert.conversions import converted
 from numscorch.errors import FormatError
 from numscorch.interop.array_libraries import from_scipy
-from numscorch.ir.format import COO, CSC, CSF, CSR, DCSC, DCSR, Format, dense
+from numscorch.ir.format import COO, CSC, CSF, CSR, Format, dense
 
-MATRIX_FORMATS = [CSR, CSC, DCSR, DCSC, COO(2), Format("oo", (1, 0)), Format("sd"), Format("so"), dense(2), Format("dd", (1, 0))]
 CUBE_FORMATS = [COO(3), CSF(3), CSF(3).permuted((2, 0, 1)), Format("dss"), Format("sds", (1, 2, 0)), Format("ood"), dense(3)]
-D = torch.tensor([[0.0, 2.0, 0.0], [0.0, 0.0, 0.0], [3.0, 0.0, 4.0], [0.0, 5.0, 0.0]])
 
 
 def random_dense(rng: np.random.Generator, shape: tuple[int, ...]) -> torch.Tensor:
     return torch.from_numpy(rng.standard_normal(shape) * (rng.random(shape) < 0.4))
-
-
-def torch_csr(tensor: torch.Tensor) -> torch.Tensor:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return tensor.to_sparse_csr()
 
 
 def torch_csc(tensor: torch.Tensor) -> torch.Tensor:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from weights import drawn
+from random_tensors import drawn
 
 import numscorch as ns
 from numscorch.frontend.parser import parse_einsum

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from dense_values import as_dense
 from pages import ROOT
 
 import numscorch as ns
@@ -26,7 +27,7 @@ def as_array(value: Any) -> np.ndarray:
     """A result as a NumPy array; several arrays of one shape are stacked."""
     if isinstance(value, tuple):
         return np.stack(list(map(as_array, value)))
-    value = value.to_dense() if isinstance(value, ns.SparseTensor) else value
+    value = as_dense(value)
     return value.toarray() if sp.issparse(value) else np.asarray(value)
 
 

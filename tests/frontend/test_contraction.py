@@ -10,6 +10,7 @@ from math import prod
 import numpy as np
 import pytest
 import torch
+from dense_values import as_dense
 
 import numscorch as ns
 from numscorch.frontend.contraction import Pair, Term, _Search, pairs_of, searched, without
@@ -109,7 +110,7 @@ def test_a_chain_with_a_thin_matrix_has_no_large_intermediate(plain: pytest.Monk
     A = ns.from_coo([range(size), [(7 * at) % size for at in range(size)]], torch.ones(size), (size, size), format=ns.CSR)
     thin = torch.arange(size * 2.0).reshape(size, 2)
     for expr, operands in {"ij,jk,kl->il": (A, A, thin), "li,ij,jk->lk": (thin.T, A, A)}.items():
-        expected = torch.einsum(expr, *(o.to_dense() if isinstance(o, ns.SparseTensor) else o for o in operands))
+        expected = torch.einsum(expr, *(as_dense(o) for o in operands))
         torch.testing.assert_close(ns.einsum(expr, *operands), expected)
     assert plans.PROCESS.plans
     assert all(prod(plan.shape) <= thin.numel() for plan in plans.PROCESS.plans.values())

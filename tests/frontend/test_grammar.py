@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from dense_values import as_dense
 from grammar import Call, random_call, spoiled_call
 from scale import scaled
 
@@ -59,7 +60,7 @@ def check(call: Call) -> None:
     result = call.with_numscorch()
     if isinstance(result, ns.SparseTensor):
         validate(result.pattern)
-    dense: Any = result.to_dense() if isinstance(result, ns.SparseTensor) else result
+    dense: Any = as_dense(result)
     np.testing.assert_array_equal(np.asarray(dense), expected, err_msg=str(call), strict=True)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from dense_values import as_dense
 
 import numscorch as ns
 from numscorch.ir.function_table import FUNCTIONS
@@ -19,11 +20,6 @@ NONZERO = torch.tensor([-7, -3, -2, -1, 1, 2, 3, 6, 7])
 PAIRS = list(itertools.product((torch.bool, torch.int8, torch.int64, torch.float32), repeat=2))
 FORMATS = pytest.mark.parametrize("fmt", [None, ns.Format("s")], ids=["dense", "sparse"])
 pytestmark = pytest.mark.usefixtures("plain")
-
-
-def as_dense(value: Any) -> torch.Tensor:
-    result: torch.Tensor = value.to_dense() if isinstance(value, ns.SparseTensor) else value
-    return result
 
 
 def operands_of(tensors: tuple[torch.Tensor, ...], fmt: ns.Format | None) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from random_tensors import leaf
 
 import numscorch as ns
 from numscorch.nn import functional as F, patterns
@@ -16,10 +17,6 @@ from numscorch.nn.attention_kernels import program
 from numscorch.runtime import plans
 
 dense_reference = torch.nn.functional.scaled_dot_product_attention
-
-
-def some(*shape: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> torch.Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=dtype).requires_grad_()
 
 
 def dense_attention(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, pattern: Any, **options: Any) -> torch.Tensor:
@@ -37,7 +34,7 @@ def check(
     expected = dense_attention(query, key, value, pattern, **options)
     torch.testing.assert_close(result, expected)
     assert result.isfinite().all()
-    upstream = some(*expected.shape, dtype=expected.dtype, seed=9).detach()
+    upstream = leaf(*expected.shape, dtype=expected.dtype, seed=9).detach()
     gradients = torch.autograd.grad(result, (query, key, value), upstream)
     expected_gradients = torch.autograd.grad(expected, (query, key, value), upstream)
     torch.testing.assert_close(gradients, expected_gradients, rtol=1e-4, atol=1e-5)
@@ -56,21 +53,21 @@ PATTERNS: dict[str, Callable[[int], ns.SparseTensor]] = {
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 @pytest.mark.parametrize("name", PATTERNS)
 def test_values_and_gradients_equal_torchs_with_a_mask(name: str, dtype: torch.dtype, plain: pytest.MonkeyPatch) -> None:
-    check(*(some(2, 3, 18, 8, dtype=dtype, seed=seed) for seed in range(3)), PATTERNS[name](18))
+    check(*(leaf(2, 3, 18, 8, dtype=dtype, seed=seed) for seed in range(3)), PATTERNS[name](18))
 
 
 @pytest.mark.parametrize("leading", [(), (3,), (2, 1, 2)], ids=str)
 def test_leading_dimensions(leading: tuple[int, ...], plain: pytest.MonkeyPatch) -> None:
-    check(*(some(*leading, 18, 8, seed=seed) for seed in range(3)), PATTERNS["window"](18))
+    check(*(leaf(*leading, 18, 8, seed=seed) for seed in range(3)), PATTERNS["window"](18))
 
 
 def test_leading_dimensions_broadcast() -> None:
-    check(some(2, 3, 18, 8), some(3, 18, 8, seed=1), some(1, 1, 18, 8, seed=2), PATTERNS["window"](18))
+    check(leaf(2, 3, 18, 8), leaf(3, 18, 8, seed=1), leaf(1, 1, 18, 8, seed=2), PATTERNS["window"](18))
 
 
 def test_queries_keys_and_values_of_different_sizes() -> None:
     mask = torch.rand(12, 18, generator=torch.Generator().manual_seed(0)) < 0.3
-    check(some(2, 12, 8), some(2, 18, 8, seed=1), some(2, 18, 5, seed=2), patterns.block(mask, 1))
+    check(leaf(2, 12, 8), leaf(2, 18, 8, seed=1), leaf(2, 18, 5, seed=2), patterns.block(mask, 1))
 
 
 def test_no_heads_and_no_tokens() -> None:
@@ -88,11 +85,11 @@ def test_patterns_in_every_format(form: str) -> None:
         "bool False": lambda: pattern.with_values(torch.zeros(pattern.nnz, dtype=torch.bool)),
         "parameter": lambda: ns.nn.Parameter(pattern),
     }
-    check(*(some(2, 18, 8, seed=seed) for seed in range(3)), given[form]() if form in given else pattern.to(form))
+    check(*(leaf(2, 18, 8, seed=seed) for seed in range(3)), given[form]() if form in given else pattern.to(form))
 
 
 def test_keywords_and_scale() -> None:
-    q, k, v = (some(18, 8, seed=seed) for seed in range(3))
+    q, k, v = (leaf(18, 8, seed=seed) for seed in range(3))
     check(q, k, v, PATTERNS["window"](18), scale=0.5)
     check(q, k, v, PATTERNS["window"](18), lambda q, k, v, p: F.scaled_dot_product_attention(q, k, v, pattern=p))
     check(q, k, v, PATTERNS["window"](18), lambda q, k, v, p: F.scaled_dot_product_attention(q, k, v, attn_mask=p))
@@ -101,13 +98,13 @@ def test_keywords_and_scale() -> None:
 @pytest.mark.parametrize("scale", [np.float64(0.5), np.float32(0.5), torch.tensor(0.5), torch.tensor([0.5]), Fraction(1, 2)], ids=repr)
 @pytest.mark.parametrize("dropout_p", [0.0, 1e-9])
 def test_a_scale_is_any_number(scale: Any, dropout_p: float) -> None:
-    q, k, v = (some(18, 8, seed=seed) for seed in range(3))
+    q, k, v = (leaf(18, 8, seed=seed) for seed in range(3))
     result = F.scaled_dot_product_attention(q, k, v, PATTERNS["window"](18), dropout_p, scale=scale)
     torch.testing.assert_close(result, dense_attention(q, k, v, PATTERNS["window"](18), scale=0.5))
 
 
 def test_infinite_scales_give_nan_as_in_torch() -> None:
-    q, k, v = (some(18, 8, seed=seed) for seed in range(3))
+    q, k, v = (leaf(18, 8, seed=seed) for seed in range(3))
     mask = patterns.causal(18).to_dense() != 0
     for scale in (float("inf"), float("nan")):
         result = F.scaled_dot_product_attention(q, k, v, patterns.causal(18), scale=scale)
@@ -115,7 +112,7 @@ def test_infinite_scales_give_nan_as_in_torch() -> None:
 
 
 def test_other_scales_run_the_same_kernels() -> None:
-    q, k, v = (some(2, 18, 8, seed=seed) for seed in range(3))
+    q, k, v = (leaf(2, 18, 8, seed=seed) for seed in range(3))
 
     def run(scale: float) -> int:
         F.scaled_dot_product_attention(q, k, v, PATTERNS["window"](18), scale=scale).sum().backward()
@@ -126,26 +123,32 @@ def test_other_scales_run_the_same_kernels() -> None:
 
 
 def test_scaled_scores_stay_in_registers_and_gradients_fuse() -> None:
-    given = {name: some(2, 18, 8, seed=seed) for seed, name in enumerate("QKV")}
+    given = {name: leaf(2, 18, 8, seed=seed) for seed, name in enumerate("QKV")}
     text = str(ns.explain(program(1), A=PATTERNS["window"](18), c=torch.tensor(0.5), **given))
     assert "unroll_forall<4>(j, where(S_row[j] = stored(A[i,j]) * D * t, vector_forall<" in text
     assert "gradient          fused: " in text
 
 
 def test_is_causal_drops_later_keys() -> None:
-    q, k, v = (some(18, 8, seed=seed) for seed in range(3))
+    q, k, v = (leaf(18, 8, seed=seed) for seed in range(3))
     pattern = PATTERNS["window"](18)
     result = F.scaled_dot_product_attention(q, k, v, pattern, is_causal=True)
     torch.testing.assert_close(result, dense_attention(q, k, v, patterns.intersection(pattern, patterns.causal(18))))
 
 
 def test_fewer_heads_of_keys_than_of_queries() -> None:
-    check(some(2, 4, 18, 8), some(2, 2, 18, 8, seed=1), some(2, 2, 18, 8, seed=2), PATTERNS["window"](18), enable_gqa=True)
+    check(
+        leaf(2, 4, 18, 8),
+        leaf(2, 2, 18, 8, seed=1),
+        leaf(2, 2, 18, 8, seed=2),
+        PATTERNS["window"](18),
+        enable_gqa=True,
+    )
 
 
 def test_dropout_drops_probabilities() -> None:
     """With the identity as values, the result contains the probabilities."""
-    q, k = some(18, 8), some(18, 8, seed=1)
+    q, k = leaf(18, 8), leaf(18, 8, seed=1)
     pattern = patterns.sliding_window(18, 3)
     whole = F.scaled_dot_product_attention(q, k, torch.eye(18), pattern)
     torch.manual_seed(0)
@@ -157,7 +160,7 @@ def test_dropout_drops_probabilities() -> None:
 
 
 def test_without_a_pattern_it_is_torchs_function() -> None:
-    q, k, v = (some(2, 18, 8, seed=seed) for seed in range(3))
+    q, k, v = (leaf(2, 18, 8, seed=seed) for seed in range(3))
     mask = torch.ones(18, 18).tril().bool()
     assert torch.equal(F.scaled_dot_product_attention(q, k, v), dense_reference(q, k, v))
     assert torch.equal(F.scaled_dot_product_attention(q, k, v, mask, scale=0.1), dense_reference(q, k, v, mask, scale=0.1))
@@ -165,14 +168,14 @@ def test_without_a_pattern_it_is_torchs_function() -> None:
 
 
 def test_second_gradients() -> None:
-    q, k, v = (some(6, 3, dtype=torch.float64, seed=seed) for seed in range(3))
+    q, k, v = (leaf(6, 3, dtype=torch.float64, seed=seed) for seed in range(3))
     call = lambda q, k, v: F.scaled_dot_product_attention(q, k, v, patterns.sliding_window(6, 1))  # noqa: E731
     assert torch.autograd.gradgradcheck(call, (q, k, v))
 
 
 @pytest.mark.parametrize("dtype, tolerance", [(torch.float16, 0.01), (torch.bfloat16, 0.05)], ids=str)
 def test_16_bits(dtype: torch.dtype, tolerance: float) -> None:
-    q, k, v = (some(2, 18, 8, seed=seed).detach() for seed in range(3))
+    q, k, v = (leaf(2, 18, 8, seed=seed).detach() for seed in range(3))
     result = F.scaled_dot_product_attention(q.to(dtype), k.to(dtype), v.to(dtype), PATTERNS["window"](18))
     assert result.dtype == dtype
     torch.testing.assert_close(result.float(), dense_attention(q, k, v, PATTERNS["window"](18)), rtol=tolerance, atol=tolerance)
@@ -182,7 +185,7 @@ def test_16_bits(dtype: torch.dtype, tolerance: float) -> None:
 def test_torch_compiles_around_attention() -> None:
     pattern = patterns.sliding_window(18, 3)
     call = lambda q: F.scaled_dot_product_attention(q * 2, q, q, pattern) + 1  # noqa: E731
-    q = some(2, 18, 8)
+    q = leaf(2, 18, 8)
     torch.testing.assert_close(torch.compile(call, backend="eager")(q), call(q))
 
 

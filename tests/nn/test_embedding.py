@@ -6,14 +6,10 @@ from typing import Any
 
 import pytest
 import torch
+from random_tensors import generator
 
 import numscorch as ns
 from numscorch.nn import SparseEmbeddingBag
-
-
-def generator(seed: int = 0) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
-
 
 # empty bags, a bag with an item twice, unsorted items
 ITEMS, STARTS = torch.tensor([4, 1, 1, 5, 0, 2, 4, 3]), torch.tensor([0, 0, 3, 3, 7])

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from random_tensors import leaf
 
 import numscorch as ns
 from numscorch.nn import MoE, functional as F
@@ -17,10 +18,6 @@ from numscorch.tensors.validate import validate
 
 B, N, D, H = 37, 5, 8, 6
 close = partial(torch.testing.assert_close, rtol=1e-4, atol=1e-5)
-
-
-def some(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=dtype).requires_grad_()
 
 
 def dense_moe(x: torch.Tensor, gates: torch.Tensor, experts: torch.Tensor) -> torch.Tensor:
@@ -36,19 +33,19 @@ def check(x: torch.Tensor, gates: ns.SparseTensor, experts: torch.Tensor) -> Non
     gates = gates.with_values(values)
     result, expected = mixture(x, gates, experts), dense_moe(x, gates.to_dense(), experts)
     close(result, expected)
-    upstream = some(*expected.shape, seed=7, dtype=x.dtype).detach()
+    upstream = leaf(*expected.shape, seed=7, dtype=x.dtype).detach()
     close(torch.autograd.grad(result, (x, values, experts), upstream), torch.autograd.grad(expected, (x, values, experts), upstream))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 @pytest.mark.parametrize("top_k", [1, 2, N])
 def test_values_and_gradients_equal_the_dense_computation(top_k: int, dtype: torch.dtype) -> None:
-    scores = some(B, N, seed=1, dtype=dtype).softmax(1)
-    check(some(B, D, dtype=dtype), top_k_gates(scores, top_k), some(N, D, H, seed=2, dtype=dtype))
+    scores = leaf(B, N, seed=1, dtype=dtype).softmax(1)
+    check(leaf(B, D, dtype=dtype), top_k_gates(scores, top_k), leaf(N, D, H, seed=2, dtype=dtype))
 
 
 def test_one_hot_gates() -> None:
-    x, experts = some(B, D), some(N, D, H, seed=2)
+    x, experts = leaf(B, D), leaf(N, D, H, seed=2)
     scores = torch.rand(B, N, generator=torch.Generator().manual_seed(0))
     gates = F.one_hot(scores.argmax(1), N, sparse=True, dtype=torch.float32)
     check(x, gates, experts)
@@ -59,7 +56,11 @@ def test_one_hot_gates() -> None:
 
 def test_a_sparse_dispatch_gives_the_same_result() -> None:
     """Three einsums whose results store selected experts only."""
-    x, experts, gates = some(B, D).detach(), some(N, D, H, seed=2).detach(), top_k_gates(some(B, N, seed=1).softmax(1).detach(), 2)
+    x, experts, gates = (
+        leaf(B, D).detach(),
+        leaf(N, D, H, seed=2).detach(),
+        top_k_gates(leaf(B, N, seed=1).softmax(1).detach(), 2),
+    )
     dispatch = ns.einsum("bd,bn->bnd", x, gates, format="dsd")
     assert dispatch.nnz == gates.nnz * D
     outputs = ns.einsum("bnd,ndh->bnh", dispatch, experts, format="dsd")
@@ -69,9 +70,9 @@ def test_a_sparse_dispatch_gives_the_same_result() -> None:
 @pytest.mark.parametrize("form", ["CSC", "torch CSR", "torch COO", "parameter"])
 def test_gates_of_any_layout_get_their_gradient(form: str) -> None:
     x, experts, dense = (
-        some(B, D).detach(),
-        some(N, D, H, seed=2).detach(),
-        top_k_gates(some(B, N, seed=1).softmax(1).detach(), 2).to_dense(),
+        leaf(B, D).detach(),
+        leaf(N, D, H, seed=2).detach(),
+        top_k_gates(leaf(B, N, seed=1).softmax(1).detach(), 2).to_dense(),
     )
     source = dense.clone().requires_grad_()
     layouts: dict[str, Callable[[], Any]] = {
@@ -94,23 +95,23 @@ def test_gates_of_any_layout_get_their_gradient(form: str) -> None:
 def test_experts_without_tokens_and_tokens_without_experts() -> None:
     gates = torch.zeros(B, N)
     gates[3:20, 1], gates[10, 4] = 0.5, 2.0
-    x, experts = some(B, D), some(N, D, H, seed=2)
+    x, experts = leaf(B, D), leaf(N, D, H, seed=2)
     check(x, ns.from_torch(gates), experts)
     assert not mixture(x, ns.from_torch(gates), experts)[0].any()
 
 
 @pytest.mark.parametrize("tokens", [0, 1, 4, 5])
 def test_few_tokens(tokens: int) -> None:
-    check(some(tokens, D), top_k_gates(some(tokens, N, seed=1).softmax(1), 2), some(N, D, H, seed=2))
+    check(leaf(tokens, D), top_k_gates(leaf(tokens, N, seed=1).softmax(1), 2), leaf(N, D, H, seed=2))
 
 
 def test_no_gates_at_all() -> None:
-    check(some(B, D), ns.from_torch(torch.zeros(B, N)), some(N, D, H, seed=2))
+    check(leaf(B, D), ns.from_torch(torch.zeros(B, N)), leaf(N, D, H, seed=2))
 
 
 @pytest.mark.parametrize("tokens, top_k", [(37, 1), (37, 2), (1, 1), (0, 1), (64, 5)])
 def test_each_gate_has_a_slot_in_a_group_of_its_expert(tokens: int, top_k: int) -> None:
-    gates = top_k_gates(some(tokens, N, seed=3).detach(), top_k)
+    gates = top_k_gates(leaf(tokens, N, seed=3).detach(), top_k)
     patterns = plan_dispatch(gates.pattern)
     for pattern in patterns:
         validate(pattern)
@@ -131,14 +132,14 @@ def test_sizes_do_not_depend_on_the_selected_experts() -> None:
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")  # of torch's compiler
 def test_torch_compiles_around_moe() -> None:
-    layer, x = MoE(N, 2, D, H), some(B, D)
+    layer, x = MoE(N, 2, D, H), leaf(B, D)
     close(torch.compile(layer, backend="eager")(x), layer(x))
 
 
 def test_second_gradients() -> None:
-    gates = top_k_gates(some(4, N, seed=1, dtype=torch.float64).softmax(1).detach(), 2)
+    gates = top_k_gates(leaf(4, N, seed=1, dtype=torch.float64).softmax(1).detach(), 2)
     values = gates.values.clone().requires_grad_()
-    given = some(4, 3, dtype=torch.float64), values, some(N, 3, 2, dtype=torch.float64)
+    given = leaf(4, 3, dtype=torch.float64), values, leaf(N, 3, 2, dtype=torch.float64)
     assert torch.autograd.gradgradcheck(lambda x, values, experts: mixture(x, gates.with_values(values), experts), given)
 
 
@@ -166,7 +167,7 @@ def test_the_gate_learns() -> None:
 def test_the_module_combines_gate_softmax_top_k_and_mixture(normalize: bool) -> None:
     torch.manual_seed(1)
     layer = MoE(N, 2, D, H, normalize=normalize)
-    x = some(3, B, D)
+    x = leaf(3, B, D)
     result = layer(x)
     scores = layer.gate(x.reshape(-1, D)).softmax(1)
     mask = scores >= scores.topk(2).values[:, -1:]
@@ -179,7 +180,7 @@ def test_the_module_combines_gate_softmax_top_k_and_mixture(normalize: bool) -> 
 
 
 def test_given_experts_and_scores() -> None:
-    weight, x = torch.nn.Parameter(some(N, D, H).detach()), some(B, D)
+    weight, x = torch.nn.Parameter(leaf(N, D, H).detach()), leaf(B, D)
     layer = MoE(weight, top_k=1, gate=False)
     assert layer.experts is weight
     assert list(layer.state_dict()) == ["experts"]
@@ -187,11 +188,11 @@ def test_given_experts_and_scores() -> None:
     best = F.one_hot(scores.argmax(1), N)
     close(layer(x, scores), dense_moe(x, best * scores, weight))
     close(layer(x, ns.from_torch(best.float())), dense_moe(x, best.float(), weight))
-    assert MoE(some(N, D, H).detach().double()).gate.weight.dtype == torch.float64
+    assert MoE(leaf(N, D, H).detach().double()).gate.weight.dtype == torch.float64
 
 
 def test_a_tensor_of_weights_is_copied() -> None:
-    weight = some(N, D, H).detach()
+    weight = leaf(N, D, H).detach()
     layer, before = MoE(weight), weight.clone()
     with torch.no_grad():
         layer.experts += 1
@@ -202,7 +203,7 @@ def test_a_tensor_of_weights_is_copied() -> None:
 def test_top_k_is_any_integer() -> None:
     layer = MoE(N, np.int64(2), D, H)
     assert type(layer.top_k) is int
-    assert layer(some(B, D)).shape == (B, H)
+    assert layer(leaf(B, D)).shape == (B, H)
 
 
 def test_repr() -> None:

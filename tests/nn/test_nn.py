@@ -11,7 +11,9 @@ from typing import Any
 
 import pytest
 import torch
+from random_tensors import generator
 from torch.nn.utils import prune
+from training_cases import read_back
 
 import numscorch as ns
 from numscorch.nn import SparseConv2d, SparseEmbeddingBag, SparseLinear
@@ -20,17 +22,6 @@ from numscorch.tensors.parameter import SparseParameter
 
 SPARSIFIERS = [magnitude(0.6), block_magnitude(2, 3, 0.5), lambda t: t > 0]
 named = pytest.mark.parametrize("sparsifier", SPARSIFIERS, ids=["magnitude", "block_magnitude", "callable"])
-
-
-def generator(seed: int = 0) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
-
-
-def read_back(state: Any) -> Any:
-    buffer = io.BytesIO()
-    torch.save(state, buffer)
-    buffer.seek(0)
-    return torch.load(buffer, weights_only=True)
 
 
 def masked(weight: torch.Tensor, sparsifier: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from dense_values import as_dense
 
 import numscorch as ns
 from numscorch.operators.arguments import Signature
@@ -18,10 +19,6 @@ FULL = torch.tensor([[0.0, 2.0, 0.0], [3.0, 0.0, 1.0]])
 D, v = torch.tensor([[0.5, -1.0, 2.0], [4.0, 0.25, -3.0]]), torch.tensor([1.0, 0.0, 2.0])
 s = ns.from_torch(v)
 index = torch.tensor([[1, 0, 1], [0, 0, 1]])
-
-
-def as_dense(value: Any) -> Any:
-    return value.to_dense() if isinstance(value, ns.SparseTensor) else value
 
 
 CALLS: dict[str, Callable[[Any, Any], Any]] = {

@@ -8,17 +8,12 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from small_graph import GAPS, matrix
 
 import numscorch as ns
 from numscorch.tensors.sparse_tensor import OPERATORS
 
 pytestmark = pytest.mark.usefixtures("plain")
-EDGES = [[0, 0, 1, 2, 2, 3], [1, 3, 2, 0, 3, 1]]
-GAPS = ["(i, j) -> (i: dense, j: bitmap)", "(i, j) -> (i: dense, j: hash)"]
-
-
-def matrix(values: Any = (1.0, -2.0, 3.0, 4.0, -5.0, 6.0), format: Any = ns.CSR) -> ns.SparseTensor:
-    return ns.from_coo(EDGES, values, (4, 4), format=format)
 
 
 @pytest.mark.parametrize("dtype", [torch.int64, torch.float32, torch.bool])

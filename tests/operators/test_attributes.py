@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from dense_values import as_dense
 
 import numscorch as ns
 from numscorch import operators
@@ -156,9 +157,7 @@ def test_assignments_to_stored_entries(name: str, format: str) -> None:
     A, expected = ns.from_torch(D, eval(f"ns.{format}") if format != "ds" else format), D.clone()
     before = A.pattern
     A[key] = value
-    expected[key.to_dense() if isinstance(key, ns.SparseTensor) else key] = (
-        value.to_dense() if isinstance(value, ns.SparseTensor) else value
-    )
+    expected[as_dense(key)] = as_dense(value)
     assert torch.equal(A.to_dense(), expected)
     assert A.pattern is before
 

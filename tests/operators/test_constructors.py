@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from random_tensors import generator
 
 import numscorch as ns
 from numscorch.operators.constructors import drawn
@@ -16,10 +17,6 @@ from numscorch.tensors.validate import validate
 pytestmark = pytest.mark.usefixtures("plain")
 BSC = ns.Format("(i, j) -> (j // 2: dense, i // 2: compressed, i % 2: dense, j % 2: dense)")
 FORMATS = (ns.CSR, ns.CSC, ns.COO(2), ns.DCSR, ns.CSF(2), ns.BCSR(2, 3), BSC, ns.DIA, ns.ELL, ns.Format("dd"))
-
-
-def seeded(seed: int) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
 
 
 @pytest.mark.parametrize("fmt", FORMATS, ids=lambda f: f.name)
@@ -61,16 +58,16 @@ def test_only_nonzero_entries_are_stored() -> None:
 @pytest.mark.parametrize("density", [0, 0.1, 0.5, 0.8, 1])
 def test_random_places(shape: tuple[int, ...], density: float) -> None:
     for make in (ns.rand, ns.randn):
-        A = make(*shape, density=density, format=ns.COO(len(shape)), generator=seeded(1))
+        A = make(*shape, density=density, format=ns.COO(len(shape)), generator=generator(1))
         validate(A.pattern)
         assert A.nnz == round(density * torch.Size(shape).numel())
-        B = make(size=shape, density=density, format=ns.CSF(len(shape)), generator=seeded(1))
+        B = make(size=shape, density=density, format=ns.CSF(len(shape)), generator=generator(1))
         assert torch.equal(A.to_dense(), B.to_dense())
 
 
 @pytest.mark.parametrize("fmt", FORMATS, ids=lambda f: f.name)
 def test_random_values_in_any_format(fmt: ns.Format) -> None:
-    A = ns.rand((8, 9), density=0.25, format=fmt, generator=seeded(2), dtype=torch.float64, requires_grad=True)
+    A = ns.rand((8, 9), density=0.25, format=fmt, generator=generator(2), dtype=torch.float64, requires_grad=True)
     assert A.dtype == torch.float64
     assert A.values.is_leaf
     assert int((A.to_dense() != 0).sum()) == 18
@@ -94,10 +91,10 @@ def test_seeds() -> None:
 
 @pytest.mark.parametrize(("count", "among"), [(1, 4), (2, 4), (3, 4), (2, 6)])
 def test_all_subsets_are_equally_likely(count: int, among: int) -> None:
-    generator, counts = seeded(3), dict[tuple[int, ...], int]()
+    seeded, counts = generator(3), dict[tuple[int, ...], int]()
     tries = 3000
     for _ in range(tries):
-        subset = tuple(drawn(count, among, generator).tolist())
+        subset = tuple(drawn(count, among, seeded).tolist())
         assert sorted(set(subset)) == list(subset)
         counts[subset] = counts.get(subset, 0) + 1
     sets = len(list(torch.combinations(torch.arange(among), count)))

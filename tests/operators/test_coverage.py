@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from coverage_rows import ROWS, STORED, WITHOUT_GRADIENT, Given
+from dense_values import as_dense
 
 import numscorch as ns
 
@@ -28,10 +29,6 @@ def given(dtype: torch.dtype = torch.float64) -> Given:
     return Given(full, numbers(4, 6), numbers(6, 3), numbers(6), numbers(4))
 
 
-def dense_of(value: Any) -> Any:
-    return value.to_dense() if isinstance(value, ns.SparseTensor) else value
-
-
 def stored_entries(A: ns.SparseTensor) -> torch.Tensor:
     return A.with_values(torch.ones_like(A.values.detach())).to_dense() != 0
 
@@ -42,7 +39,7 @@ def test_operators_are_torchs(name: str, format: str, plain: pytest.MonkeyPatch)
     dense = given()
     A = ns.from_torch(dense.S, FORMATS[format])
     values, full = A.values.clone().requires_grad_(), dense.S.clone().requires_grad_()
-    result = dense_of(ROWS[name](replace(dense, S=A.with_values(values))))
+    result = as_dense(ROWS[name](replace(dense, S=A.with_values(values))))
     expected = ROWS[name](replace(dense, S=full))
     if isinstance(expected, bool):
         assert result == expected

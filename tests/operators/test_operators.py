@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from dense_values import as_dense
 from programs import ChildProcess, output_of
 
 import numscorch as ns
@@ -135,10 +136,6 @@ PAIRS: dict[str, Binary] = {
 }
 
 
-def as_dense(value: Any) -> torch.Tensor:
-    return value.to_dense() if isinstance(value, ns.SparseTensor) else value
-
-
 @pytest.mark.parametrize("fmt", [ns.CSR, ns.CSC, ns.COO(2), ns.DCSR], ids=lambda f: f.name)
 @pytest.mark.parametrize("name", PAIRS)
 def test_element_wise(name: str, fmt: ns.Format, plain: None) -> None:
@@ -230,7 +227,7 @@ def test_softmax_and_its_gradient_equal_torchs_on_stored_entries(name: str, fmt:
         leaves = [A.values.clone().requires_grad_() for _ in range(2)]
         with uncompiled():
             result = getattr(torch, name)(A.with_values(leaves[0]), dim)
-            result = result.to_dense() if isinstance(result, ns.SparseTensor) else result
+            result = as_dense(result)
             expected = torch.where(stored, A.with_values(leaves[1]).to_dense(), -torch.inf)
             expected = torch.where(stored, getattr(torch, name)(expected, dim), 0)
             torch.testing.assert_close(result, expected)

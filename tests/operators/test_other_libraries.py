@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from dense_values import as_dense
 
 import numscorch as ns
 from numscorch.errors import IndexKindError
@@ -53,7 +54,7 @@ def outcome(call: Callable[[], Any]) -> Any:
         result = call()
     except Exception as error:
         return error
-    return result.to_dense() if isinstance(result, ns.SparseTensor) else result
+    return as_dense(result)
 
 
 def check(result: Any, expected: Any) -> None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any
 
 import pytest
 import torch
+from dense_values import as_dense
 
 import numscorch as ns
 from numscorch.tensors import ledgers
@@ -22,10 +22,6 @@ def unjitted(plain: pytest.MonkeyPatch) -> None:
 
 def sparse(full: torch.Tensor = D) -> ns.SparseTensor:
     return ns.from_torch(full, ns.CSR)
-
-
-def as_dense(value: Any) -> torch.Tensor:
-    return value.to_dense() if isinstance(value, ns.SparseTensor) else value
 
 
 def test_numbers_and_tensors_promote() -> None:

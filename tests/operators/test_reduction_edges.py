@@ -7,17 +7,13 @@ from typing import Any
 
 import pytest
 import torch
+from dense_values import as_dense
+from small_graph import GAPS, matrix
 
 import numscorch as ns
 
 pytestmark = pytest.mark.usefixtures("plain")
 NAN, INF = float("nan"), float("inf")
-EDGES = [[0, 0, 1, 2, 2, 3], [1, 3, 2, 0, 3, 1]]
-GAPS = ["(i, j) -> (i: dense, j: bitmap)", "(i, j) -> (i: dense, j: hash)"]
-
-
-def matrix(values: Any = (1.0, -2.0, 3.0, 4.0, -5.0, 6.0), format: Any = ns.CSR) -> ns.SparseTensor:
-    return ns.from_coo(EDGES, values, (4, 4), format=format)
 
 
 @pytest.mark.parametrize("row", [[1.0, NAN, 0, NAN], [0.0, 0, 2, NAN], [-1.0, 0, 0, 2], [NAN, NAN, NAN, NAN]])
@@ -117,5 +113,5 @@ def test_reductions_of_three_dimensions_without_elements(name: str, shape: tuple
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # var and std warn of degrees of freedom
         result, expected = (getattr(torch, name)(t, dim=dim, keepdim=keepdim) for t in (ns.from_torch(D), D))
-    result = result.to_dense() if isinstance(result, ns.SparseTensor) else result
+    result = as_dense(result)
     torch.testing.assert_close(result, expected, equal_nan=True)

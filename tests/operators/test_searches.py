@@ -11,16 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from dense_values import as_dense
 
 import numscorch as ns
 
 FULL = torch.tensor([[0.0, 2.0, 0.0, torch.nan], [3.0, 0.0, -4.0, 0.0], [0.0, 0.0, 0.0, 0.0]])
 FORMATS = [ns.CSR, ns.CSC, ns.COO(2), ns.DCSR, ns.ELL, ns.BCSR(2, 2), ns.Format("(i, j) -> (i: dense, j: bitmap)")]
-
-
-def as_dense(value: Any) -> torch.Tensor:
-    result: torch.Tensor = value.to_dense() if isinstance(value, ns.SparseTensor) else value
-    return result
 
 
 @pytest.mark.parametrize("fmt", FORMATS, ids=lambda f: f.name)
@@ -177,7 +173,7 @@ def test_uint8_indices_are_masks(name: str, kind: str, plain: None) -> None:
     convert = {"tensor": torch.Tensor.clone, "array": torch.Tensor.numpy, "sparse": ns.from_torch}[kind]
     result = ns.from_torch(D)[KEYS[name](*map(convert, (mask, mask[0])))]
     expected = D[KEYS[name](mask.bool(), mask[0].bool())]
-    assert torch.equal(result.to_dense() if isinstance(result, ns.SparseTensor) else result, expected)
+    assert torch.equal(as_dense(result), expected)
 
 
 @pytest.mark.parametrize("dtype", [torch.bool, torch.float32])

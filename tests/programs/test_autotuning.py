@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from random_tensors import integers
 
 import numscorch as ns
 from numscorch.frontend.requests import einsum_request
@@ -22,13 +23,9 @@ def cache(plain: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     return tmp_path / tuned.FILE
 
 
-def numbers(*shape: int) -> torch.Tensor:
-    return torch.randint(-3, 4, shape, generator=torch.Generator().manual_seed(sum(shape))).float()
-
-
 def matrix(rows: int, columns: int) -> ns.SparseTensor:
     mask = torch.rand(rows, columns, generator=torch.Generator().manual_seed(1)) < 0.3
-    return ns.from_torch(numbers(rows, columns) * mask, ns.CSR)
+    return ns.from_torch(integers(rows, columns) * mask, ns.CSR)
 
 
 def last_order() -> str:
@@ -42,7 +39,7 @@ def prefer(monkeypatch: pytest.MonkeyPatch, wanted: str) -> None:
 
 
 def test_a_stored_schedule_is_used(cache: Path, plain: pytest.MonkeyPatch) -> None:
-    A, X = matrix(9, 12), numbers(12, 5)
+    A, X = matrix(9, 12), integers(12, 5)
     before = ns.einsum("ij,jk->ik", A, X)
     prefer(plain, "reorder(j, i, k)")
     tuning = ns.autotune("ij,jk->ik", A, X)
@@ -56,12 +53,12 @@ def test_a_stored_schedule_is_used(cache: Path, plain: pytest.MonkeyPatch) -> No
 
 
 def last_order_of_other_sizes() -> str:
-    ns.einsum("ij,jk->ik", matrix(70, 90), numbers(90, 5))
+    ns.einsum("ij,jk->ik", matrix(70, 90), integers(90, 5))
     return last_order()
 
 
 def test_another_process_reads_stored_schedules(cache: Path, plain: pytest.MonkeyPatch) -> None:
-    A, X = matrix(9, 12), numbers(12, 5)
+    A, X = matrix(9, 12), integers(12, 5)
     prefer(plain, "reorder(j, i, k)")
     ns.autotune("ij,jk->ik", A, X)
     plain.setattr(tuned, "_read", {})
@@ -73,7 +70,7 @@ def test_another_process_reads_stored_schedules(cache: Path, plain: pytest.Monke
 def test_a_damaged_file_is_ignored(cache: Path, plain: pytest.MonkeyPatch) -> None:
     cache.write_text("{")
     plain.setattr(tuned, "_read", {})
-    A, X = matrix(9, 12), numbers(12, 5)
+    A, X = matrix(9, 12), integers(12, 5)
     ns.einsum("ij,jk->ik", A, X)
     assert last_order() != "jik"
     prefer(plain, "reorder(j, i, k)")
@@ -84,7 +81,12 @@ def test_a_damaged_file_is_ignored(cache: Path, plain: pytest.MonkeyPatch) -> No
 def test_schedules_are_timed(cache: Path, plain: pytest.MonkeyPatch) -> None:
     """Without a replaced timer, results agree and all times are positive."""
     A = matrix(30, 30)
-    cases = (("ij,jk->ik", (A,)), ("ij,jk->ik", (numbers(30, 8),)), ("ij,j->i", (numbers(30),)), ("ij,ik,jk->ij", (numbers(30, 4),) * 2))
+    cases = (
+        ("ij,jk->ik", (A,)),
+        ("ij,jk->ik", (integers(30, 8),)),
+        ("ij,j->i", (integers(30),)),
+        ("ij,ik,jk->ij", (integers(30, 4),) * 2),
+    )
     for expr, others in cases:
         tuning = ns.autotune(expr, A, *others, seconds=5)
         assert "" in tuning.times
@@ -94,14 +96,14 @@ def test_schedules_are_timed(cache: Path, plain: pytest.MonkeyPatch) -> None:
 
 def test_requests_without_schedules_are_refused(cache: Path) -> None:
     with pytest.raises(ns.UnsupportedError, match="no operand"):
-        ns.autotune("ij,jk->ik", numbers(3, 3), numbers(3, 3))
+        ns.autotune("ij,jk->ik", integers(3, 3), integers(3, 3))
     A = matrix(200, 200)
     with pytest.raises(ns.UnsupportedError, match="in pairs: autotune"):
-        ns.autotune("ij,jk,kl->il", A, A, numbers(200, 2))
+        ns.autotune("ij,jk,kl->il", A, A, integers(200, 2))
 
 
 def test_einsum_does_not_tune(cache: Path) -> None:
-    ns.einsum("ij,jk->ik", matrix(9, 12), numbers(12, 5))
+    ns.einsum("ij,jk->ik", matrix(9, 12), integers(12, 5))
     assert not cache.exists()
 
 

@@ -6,6 +6,7 @@ import math
 
 import pytest
 import torch
+from dense_values import as_dense
 from torch.autograd import forward_ad
 
 import numscorch as ns
@@ -78,5 +79,5 @@ def test_equal_numbers_of_other_sign_or_type_have_separate_plans() -> None:
 @pytest.mark.parametrize("format", ["dense", "auto", "infer"])
 def test_sparsified_results_have_the_requested_format(format: str) -> None:
     result = ns.evaluate(TEXT, A=A, x=X, w=W, sparsifier=threshold(0.5), format=format)
-    dense_result = result.to_dense() if isinstance(result, ns.SparseTensor) else result
+    dense_result = as_dense(result)
     torch.testing.assert_close(dense_result, torch.where(expected().abs() > 0.5, expected(), 0.0), rtol=1e-4, atol=1e-4)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from dense_values import as_dense
 
 import numscorch as ns
 
@@ -71,7 +72,7 @@ def test_results_equal_dense_references(name: str, jit: bool, request: pytest.Fi
         request.getfixturevalue("plain")
     compute, reference = RIGHT[name]
     result = compute()
-    dense = result.to_dense() if isinstance(result, ns.SparseTensor) else result
+    dense = as_dense(result)
     torch.testing.assert_close(dense, reference(), equal_nan=True)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from dense_values import as_dense
 
 import numscorch as ns
 from numscorch.frontend.datatypes import STORED
@@ -39,7 +40,7 @@ def test_products_and_sums(dtype: torch.dtype, fmt: ns.Format, jit: bool, reques
     exact["sampled"] = a.to(wide) * numbers(dtype, 6).to(wide)[:, None] * x.to(wide)
     for name, result in results.items():
         assert result.dtype == dtype, name
-        dense = result.to_dense() if isinstance(result, ns.SparseTensor) else result
+        dense = as_dense(result)
         expected = exact[name] != 0 if dtype is torch.bool else exact[name]
         assert torch.equal(dense.to(wide), expected.to(wide)), name
 
@@ -114,7 +115,7 @@ def test_booleans_are_reduced_with_or(fmt: ns.Format, plain: None) -> None:
         ("ij,ij->ij", (A, A), (a, a)),
     ):
         result = ns.einsum(expr, *operands)
-        dense = result.to_dense() if isinstance(result, ns.SparseTensor) else result
+        dense = as_dense(result)
         assert dense.dtype is torch.bool
         np.testing.assert_array_equal(dense.numpy(), np.einsum(expr, *arrays))
     many = ns.from_torch(torch.ones(300, 300, dtype=torch.bool).to_sparse_csr())
@@ -130,7 +131,7 @@ def test_sums_of_one_operand_of_integers_are_torchs(dtype: torch.dtype, expr: st
     expected, A = torch.einsum(expr, full), ns.from_torch(full, ns.CSR)
     for options in ({}, {"format": "dense"}, {"schedule": "parallelize()"}):
         result = ns.einsum(expr, A, **options)
-        dense = result.to_dense() if isinstance(result, ns.SparseTensor) else result
+        dense = as_dense(result)
         assert dense.dtype is expected.dtype
         assert torch.equal(dense, expected)
 
@@ -172,7 +173,7 @@ def test_operands_are_promoted_as_by_torch(left: torch.dtype, right: torch.dtype
         results["largest"] = (ns.einsum("ij,j->i", A, x, reduce="max"), products.amax(1), wide)
     for name, (result, expected, dtype) in results.items():
         assert result.dtype == dtype, name
-        dense = result.to_dense() if isinstance(result, ns.SparseTensor) else result
+        dense = as_dense(result)
         assert torch.equal(dense.to(exact), expected.to(dtype).to(exact)), name
 
 
@@ -218,7 +219,7 @@ def test_numbers_promote_integers(plain: None) -> None:
     for text, expected in cases.items():
         operands = {name: value for name, value in {"A": A, "x": x, "s": 0.25}.items() if f"{name}[" in text or f"{name} *" in text}
         result = ns.evaluate(text, **operands)
-        result = result.to_dense() if isinstance(result, ns.SparseTensor) else result
+        result = as_dense(result)
         torch.testing.assert_close(result, expected.nan_to_num(0, torch.inf), msg=text)
 
 
@@ -296,7 +297,7 @@ def test_whole_numbers_promote_truth_values(fmt: ns.Format | None) -> None:
 
     def evaluated(text: str, **numbers: int) -> torch.Tensor:
         result = ns.evaluate(f"y[i,j] = {text}", A=A, **numbers)
-        return result.to_dense() if isinstance(result, ns.SparseTensor) else result
+        return as_dense(result)
 
     for text, expected in {"A[i,j] * 2": a * 2, "A[i,j] + 2": a + 2, "A[i,j] * 2.5": a * 2.5, "A[i,j] != 0": a, "A[i,j]": a}.items():
         assert evaluated(text).dtype == expected.dtype
@@ -330,7 +331,7 @@ def test_the_format_does_not_change_the_data_type(dtype: torch.dtype, expr: str,
     results = []
     for format in DENSE:
         result = ns.einsum(expr, *(ns.from_torch(t, format) if t.ndim == 2 else t for t in operands))
-        results.append(result.to_dense() if isinstance(result, ns.SparseTensor) else result)
+        results.append(as_dense(result))
     exact = torch.einsum(expr, *(t.double() for t in operands))
     for result in results:
         assert result.dtype == results[-1].dtype

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from dense_values import as_dense
 from scale import scaled
 from statements import Statement, random_statement
 
@@ -25,7 +26,7 @@ def check(case: Statement) -> None:
     if isinstance(result, ns.SparseTensor):
         validate(result.pattern)
         assert case.format is None or result.format == case.format, str(case)
-    dense = result.to_dense() if isinstance(result, ns.SparseTensor) else result
+    dense = as_dense(result)
     np.testing.assert_array_equal(np.asarray(dense), case.expected, err_msg=str(case))
 
 
@@ -104,7 +105,7 @@ def test_example(text: str, fmt: ns.Format, plain: pytest.MonkeyPatch) -> None:
     result = ns.evaluate(text, **operands)
     if fmt == ns.CSR:
         assert (result.format.name if isinstance(result, ns.SparseTensor) else None) == format_name
-    dense = result.to_dense() if isinstance(result, ns.SparseTensor) else result
+    dense = as_dense(result)
     torch.testing.assert_close(dense.nan_to_num(), expected().nan_to_num())
 
 
@@ -287,7 +288,7 @@ def test_slices(fmt: ns.Format | None, plain: pytest.MonkeyPatch) -> None:
     }
     for text, reference in expected.items():
         result = ns.evaluate(text, C=C, **({"x": x} if "x[" in text else {}))
-        torch.testing.assert_close(result.to_dense() if isinstance(result, ns.SparseTensor) else result, reference, msg=text)
+        torch.testing.assert_close(as_dense(result), reference, msg=text)
     with pytest.raises(ns.RangeError, match=r"index 7 of C\[:,7\] is out of range along dim 1, whose size is 7"):
         ns.evaluate("R[i] = C[i,7]", C=C)
 
@@ -350,7 +351,7 @@ def test_dense_statements_without_elements_equal_sparse_ones(shape: tuple[int, i
     dense, sparse = (ns.evaluate(text, A=A) for A in (D, ns.from_torch(D, "(i, j) -> (i: dense, j: dense)")))
     compressed = ns.evaluate(text, A=ns.from_torch(D, ns.CSR), format="dense") if op in ("=", "+=") else dense
     for result in (sparse, compressed):
-        assert torch.equal(result.to_dense() if isinstance(result, ns.SparseTensor) else result, dense)
+        assert torch.equal(as_dense(result), dense)
     terms = D.sum() if left == "y" else D.sum(1) if left == "y[i]" else D.sum(0) if left == "y[j]" else D
     if op in ("=", "+="):
         assert torch.equal(dense, 2 * terms)
@@ -363,5 +364,5 @@ def test_the_sign_of_zero_is_part_of_a_number(format: ns.Format | None, numbers:
     A = D if format is None else ns.from_torch(D, format)
     for number in numbers:
         result = ns.evaluate(f"R[i,j] = copysign(A[i,j], {number})", A=A)
-        full = result.to_dense() if isinstance(result, ns.SparseTensor) else result
+        full = as_dense(result)
         assert torch.equal(full, torch.copysign(D, number))

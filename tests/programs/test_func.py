@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from dense_values import as_dense
 from torch.autograd import gradcheck, gradgradcheck
 from torch.func import grad, jacrev, vmap
 
@@ -28,7 +29,7 @@ def test_first_and_second_derivatives(expr: str, format: ns.Format, plain: pytes
 
     def call(values: torch.Tensor, dense: torch.Tensor) -> torch.Tensor:
         result = ns.einsum(expr, A.with_values(values), dense)
-        return result.to_dense() if isinstance(result, ns.SparseTensor) else result
+        return as_dense(result)
 
     operands = (A.values.clone().requires_grad_(), other.clone().requires_grad_())
     assert gradcheck(call, operands)
@@ -46,7 +47,7 @@ def test_derivatives_of_statements(text: str, A: ns.SparseTensor) -> None:
     def call(*args: torch.Tensor) -> torch.Tensor:
         from_values = {"A": A.with_values, "B": other.with_values, "x": lambda x: x}
         result = ns.evaluate(f"R[i,j] = {text}", **{name: from_values[name](arg) for name, arg in zip(names, args, strict=True)})
-        return result.to_dense() if isinstance(result, ns.SparseTensor) else result
+        return as_dense(result)
 
     operands = tuple(leaves[name].clone().requires_grad_() for name in names)
     assert gradcheck(call, operands)

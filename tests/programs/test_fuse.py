@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from dense_values import as_dense
+from random_tensors import normals
 
 import numscorch as ns
 from numscorch.errors import SizeError
@@ -17,14 +19,10 @@ from numscorch.programs.tracing import TRACERS
 SCALE = 2.0
 
 
-def numbers(*shape: int, seed: int = 0) -> torch.Tensor:
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed + sum(shape)))
-
-
 STORED = torch.rand(7, 9, generator=torch.Generator().manual_seed(3)) < 0.5
 STORED[2] = False
-MATRIX = numbers(7, 9) * STORED
-BIAS = numbers(7)
+MATRIX = normals(7, 9) * STORED
+BIAS = normals(7)
 
 
 def rows_softmax(scores: torch.Tensor, dim: int = -1) -> torch.Tensor:
@@ -63,30 +61,26 @@ def normalized_gelu(A: Any, X: Any, b: Any) -> Any:
 
 
 FUNCTIONS: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...]]] = {
-    "gcn": (gcn, (numbers(9, 4), numbers(4, 5), numbers(5))),
-    "attention": (attention, (numbers(7, 4), numbers(9, 4), numbers(9, 3))),
-    "scaled attention": (scaled_attention, (numbers(7, 4), numbers(9, 4), numbers(9, 3))),
-    "scores": (scores, (numbers(7, 4), numbers(9, 4))),
-    "gat": (gat, (numbers(7), numbers(9), numbers(9, 3))),
-    "other way": (column_softmax, (numbers(7),)),
-    "gelu": (normalized_gelu, (numbers(9, 4), numbers(7, 1))),
-    "exp": (lambda A, x: torch.exp(A @ x).sigmoid().tanh(), (numbers(9),)),
-    "mean": (lambda A, x: ((A + x) * A).mean(0), (numbers(9),)),
-    "amax": (lambda A, x: torch.amax(torch.maximum(A, x), dim=-1) + torch.log(torch.sqrt(x.abs())).sum(), (numbers(9),)),
-    "where": (lambda A, x: torch.where(A > 0, x * A, 0.5 * A), (numbers(9),)),
-    "einsum": (lambda A, X: torch.einsum("ij,jk->ki", A, X).square(), (numbers(9, 4),)),
-    "numscorch's einsum": (lambda A, X: -(ns.einsum("ij,jk->ki", A, X) ** 2), (numbers(9, 4),)),
-    "linear": (lambda A, X, b: F.linear(X, A, b).relu(), (numbers(3, 9), numbers(7))),
-    "mv": (lambda A, x, a: (1 - A.mv(x)) * a, (numbers(9), torch.tensor(3.0))),
-    "batches": (lambda A, X: (X @ A).amin((0, 2), keepdim=True), (numbers(2, 4, 7),)),
-    "all": (lambda A, x: (A * x).sum(), (numbers(9),)),
-    "one row": (lambda A, x: A * x, (numbers(1, 9),)),
-    "minus": (lambda A, X: X - (X - A), (numbers(7, 9),)),
+    "gcn": (gcn, (normals(9, 4), normals(4, 5), normals(5))),
+    "attention": (attention, (normals(7, 4), normals(9, 4), normals(9, 3))),
+    "scaled attention": (scaled_attention, (normals(7, 4), normals(9, 4), normals(9, 3))),
+    "scores": (scores, (normals(7, 4), normals(9, 4))),
+    "gat": (gat, (normals(7), normals(9), normals(9, 3))),
+    "other way": (column_softmax, (normals(7),)),
+    "gelu": (normalized_gelu, (normals(9, 4), normals(7, 1))),
+    "exp": (lambda A, x: torch.exp(A @ x).sigmoid().tanh(), (normals(9),)),
+    "mean": (lambda A, x: ((A + x) * A).mean(0), (normals(9),)),
+    "amax": (lambda A, x: torch.amax(torch.maximum(A, x), dim=-1) + torch.log(torch.sqrt(x.abs())).sum(), (normals(9),)),
+    "where": (lambda A, x: torch.where(A > 0, x * A, 0.5 * A), (normals(9),)),
+    "einsum": (lambda A, X: torch.einsum("ij,jk->ki", A, X).square(), (normals(9, 4),)),
+    "numscorch's einsum": (lambda A, X: -(ns.einsum("ij,jk->ki", A, X) ** 2), (normals(9, 4),)),
+    "linear": (lambda A, X, b: F.linear(X, A, b).relu(), (normals(3, 9), normals(7))),
+    "mv": (lambda A, x, a: (1 - A.mv(x)) * a, (normals(9), torch.tensor(3.0))),
+    "batches": (lambda A, X: (X @ A).amin((0, 2), keepdim=True), (normals(2, 4, 7),)),
+    "all": (lambda A, x: (A * x).sum(), (normals(9),)),
+    "one row": (lambda A, x: A * x, (normals(1, 9),)),
+    "minus": (lambda A, X: X - (X - A), (normals(7, 9),)),
 }
-
-
-def as_dense(value: Any) -> torch.Tensor:
-    return value.to_dense() if isinstance(value, ns.SparseTensor) else value
 
 
 @pytest.mark.parametrize("fmt", [ns.CSR, ns.COO(2), ns.CSC], ids=lambda f: f.name)
@@ -103,7 +97,7 @@ def test_fused_functions_equal_dense_functions(name: str, fmt: ns.Format, plain:
     options = {"softmax": rows_softmax} if "softmax" in function.__code__.co_varnames else {}
     expected = function(B, *operands, **options)
     torch.testing.assert_close(as_dense(result), expected, msg=lambda message: f"{text}\n{message}")
-    weights = numbers(*expected.shape, seed=1)
+    weights = normals(*expected.shape, seed=1)
     gradients = torch.autograd.grad((as_dense(result) * weights).sum(), [A.values, *operands])
     expected_gradients = torch.autograd.grad((expected * weights).sum(), [B, *operands])
     first = A.with_values(gradients[0]).to_dense()
@@ -131,11 +125,14 @@ A = ns.from_torch(MATRIX, ns.CSR)
 
 def test_a_chain_of_products_is_not_reordered() -> None:
     assert text_of(gcn, A, *FUNCTIONS["gcn"][1]) == ["T[i,j] = X[i,k] * W[k,j]", "R[i,j] = relu(A[i,k] * T[k,j] + b[j])"]
-    assert text_of(lambda A, X, W: (A @ X) @ W, A, numbers(9, 4), numbers(4, 5)) == ["T[i,j] = A[i,k] * X[k,j]", "R[i,j] = T[i,k] * W[k,j]"]
+    assert text_of(lambda A, X, W: (A @ X) @ W, A, normals(9, 4), normals(4, 5)) == [
+        "T[i,j] = A[i,k] * X[k,j]",
+        "R[i,j] = T[i,k] * W[k,j]",
+    ]
 
 
 def test_products_at_a_mask_are_computed_there_only() -> None:
-    Q, K = numbers(7, 4), numbers(9, 4)
+    Q, K = normals(7, 4), normals(9, 4)
     assert text_of(lambda A, Q, K: A * (Q @ K.T), A, Q, K) == ["R[i,j] = A[i,j] * Q[i,k] * K[j,k]"]
     assert text_of(lambda A, Q, K: torch.exp(Q @ K.T) * A, A, Q, K) == [
         "T[i,j] = stored(A[i,j]) * Q[i,k] * K[j,k]",
@@ -149,16 +146,16 @@ def test_repeated_values_are_computed_once() -> None:
         y = A @ x
         return y * torch.exp(y) + y
 
-    assert text_of(twice, A, numbers(9)) == ["T[i] = A[i,j] * x[j]", "R[i] = T[i] * exp(T[i]) + T[i]"]
+    assert text_of(twice, A, normals(9)) == ["T[i] = A[i,j] * x[j]", "R[i] = T[i] * exp(T[i]) + T[i]"]
 
 
 def test_unused_arguments_are_no_operands_of_the_program() -> None:
-    x = numbers(9)
+    x = normals(9)
     torch.testing.assert_close(ns.fuse(lambda A, x, y: torch.relu(A @ x))(A, x, x), torch.relu(MATRIX @ x))
 
 
 def test_order_and_parentheses_are_kept() -> None:
-    x = numbers(9)
+    x = normals(9)
     assert text_of(lambda A, x: A * x - (x - 1) * A, A, x) == ["R[i,j] = A[i,j] * x[j] - (x[j] - 1.0) * A[i,j]"]
     assert text_of(lambda A, x: A / (x / 2) * 3, A, x) == ["R[i,j] = A[i,j] / (x[j] / 2.0) * 3.0"]
 
@@ -171,7 +168,7 @@ STOPPING: Stopping = {
     "comparison": (lambda A, x: A @ x if x.sum() > 0 else -(A @ x), "a decision that depends on values"),
     "several": (lambda A, x: (A @ x, x), "several results"),
     "constant": (lambda A, x: A @ x + BIAS, "a tensor that is not an argument"),
-    "new tensor": (lambda A, x: A @ x + numbers(7), "randn is called without operands"),
+    "new tensor": (lambda A, x: A @ x + normals(7), "randn is called without operands"),
     "entries": (lambda A, x: (A @ x)[1:], "an index that selects a part"),
     "truth": (lambda A, x: A @ x > 0, "it returns a bool tensor"),
     "caught": (lambda A, x: caught(A, x), "cumsum"),
@@ -189,7 +186,7 @@ def caught(A: Any, x: Any) -> Any:
 @pytest.mark.parametrize("name", STOPPING)
 def test_unsupported_functions_run_unfused(name: str) -> None:
     function, reason = STOPPING[name]
-    x = numbers(9)
+    x = normals(9)
     fused = ns.fuse(function)
     text = str(fused.explain(A, x))
     assert reason in text and "runs unfused" in text and not TRACERS
@@ -198,7 +195,7 @@ def test_unsupported_functions_run_unfused(name: str) -> None:
 
 
 def test_the_explanation_shows_the_line_that_prevents_fusion() -> None:
-    text = str(ns.fuse(caught).explain(A, numbers(9)))
+    text = str(ns.fuse(caught).explain(A, normals(9)))
     assert "test_fuse.py" in text and "torch.cumsum(A @ x, 0)" in text
 
 
@@ -224,11 +221,11 @@ def test_16_bits(plain: pytest.MonkeyPatch) -> None:
 def test_shapes_that_do_not_fit_raise_the_error_of_the_function() -> None:
     fused = ns.fuse(lambda A, x: torch.relu(A @ x))
     with pytest.raises(SizeError):
-        fused(A, numbers(8))
-    torch.testing.assert_close(fused(A, numbers(9)), torch.relu(MATRIX @ numbers(9)))
-    assert fused.explain(A, numbers(9)).text
+        fused(A, normals(8))
+    torch.testing.assert_close(fused(A, normals(9)), torch.relu(MATRIX @ normals(9)))
+    assert fused.explain(A, normals(9)).text
     with pytest.raises(SizeError):
-        fused(A, numbers(8))
+        fused(A, normals(8))
 
 
 def test_a_failed_comparison_does_not_prevent_fusion() -> None:
@@ -243,7 +240,7 @@ def test_a_failed_comparison_does_not_prevent_fusion() -> None:
 def test_a_function_that_reads_a_size_has_a_program_for_each_size() -> None:
     fused = ns.fuse(lambda A, X: A @ X / X.shape[1])
     for columns in (3, 4, 3):
-        torch.testing.assert_close(fused(A, numbers(9, columns)), MATRIX @ numbers(9, columns) / columns)
+        torch.testing.assert_close(fused(A, normals(9, columns)), MATRIX @ normals(9, columns) / columns)
 
 
 class Scaled:
@@ -258,7 +255,7 @@ class Scaled:
 
 
 def test_attributes_and_globals_are_read_at_each_call(monkeypatch: pytest.MonkeyPatch) -> None:
-    x, scaled, table = numbers(9), Scaled(2.0), {"by": 3.0}
+    x, scaled, table = normals(9), Scaled(2.0), {"by": 3.0}
     expected = torch.relu(MATRIX @ x)
     torch.testing.assert_close(scaled.times(A, x), 2 * expected)
     scaled.by = 5.0
@@ -278,7 +275,7 @@ def test_a_function_is_traced_once_for_operands_of_one_kind() -> None:
     counted = ns.fuse(lambda A, x, by=1.0: runs.append(1) or torch.relu(A @ x) * by)
     fused = ns.fuse(lambda A, x, by=1.0: torch.relu(A @ x) * by)
     for _ in range(2):
-        counted(A, numbers(9)), fused(A, numbers(9)), fused(A, numbers(9), by=2.0)
+        counted(A, normals(9)), fused(A, normals(9)), fused(A, normals(9), by=2.0)
     assert len(runs) == 2  # the function reads a list, which may change
     assert len(fused.programs) == 2
 
@@ -295,7 +292,7 @@ def test_parameters_and_native_tensors_are_operands(plain: pytest.MonkeyPatch) -
 
 def test_fused_functions_are_fused_within_another_one() -> None:
     inner = ns.fuse(lambda A, x: torch.relu(A @ x))
-    assert text_of(lambda A, x: inner(A, x) + 1, A, numbers(9)) == ["R[i] = relu(A[i,j] * x[j]) + 1.0"]
+    assert text_of(lambda A, x: inner(A, x) + 1, A, normals(9)) == ["R[i] = relu(A[i,j] * x[j]) + 1.0"]
 
 
 def test_explanations_show_the_program_and_every_part() -> None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import pytest
 import torch
+from dense_values import as_dense
 
 import numscorch as ns
 from numscorch.frontend.statements import parse_program
@@ -56,10 +57,6 @@ def read(program: str, tensors: Mapping[str, torch.Tensor], format: ns.Format) -
     """The operands of the program, with the matrix in the given format."""
     named = {name: tensors[name] for part in parse_program(program) for name in part.operands if name in tensors}
     return {name: ns.from_torch(tensor, format) if name == "A" else tensor for name, tensor in named.items()}
-
-
-def as_dense(result: object) -> torch.Tensor:
-    return result.to_dense() if isinstance(result, ns.SparseTensor) else result
 
 
 def check(program: str, shape: tuple[int, int, int], dtype: torch.dtype = torch.float32, format: ns.Format = ns.CSR) -> None:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from cases import random_case
+from dense_values import as_dense
 from scale import scaled
 from statements import random_statement
 
@@ -34,7 +35,7 @@ def leaves_of(operands: Operands) -> tuple[Operands, dict[str, torch.Tensor]]:
 
 def dense_of(operands: Operands) -> Operands:
     """The operands as dense float64 leaves."""
-    dense = {name: o.to_dense() if isinstance(o, ns.SparseTensor) else o for name, o in operands.items()}
+    dense = {name: as_dense(o) for name, o in operands.items()}
     return {name: o if isinstance(o, int) else o.double().clone().requires_grad_() for name, o in dense.items()}
 
 
@@ -51,7 +52,7 @@ def compare(call: Any, operands: Operands, format: ns.Format | None, description
     output, expected = call(inputs, None), call(full, None)
     if isinstance(output, ns.SparseTensor):  # a strided result is converted to its nonzeros, so it is computed in the dense format first
         output = call(inputs, format)
-    result = output.to_dense() if isinstance(output, ns.SparseTensor) else output
+    result = as_dense(output)
     np.testing.assert_allclose(result.detach(), expected.detach(), err_msg=description)
     if not expected.requires_grad:
         return

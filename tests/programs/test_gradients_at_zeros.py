@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from dense_values import as_dense
 from format_families import FORMATS, packed
 
 import numscorch as ns
@@ -44,7 +45,7 @@ def test_gradients_at_stored_zeros(order: int, text: str) -> None:
         dense = pattern.to_dense().requires_grad_()
         result, expected = function(A), function(dense)
         upstream = torch.rand(expected.shape, generator=generator) + 0.5
-        torch.autograd.backward(result.to_dense() if isinstance(result, ns.SparseTensor) else result, upstream)
+        torch.autograd.backward(as_dense(result), upstream)
         torch.autograd.backward(expected, upstream)
         assert A.values.grad is not None and dense.grad is not None
         inside = at_entries(A, torch.ones_like(A.values.detach())) != 0

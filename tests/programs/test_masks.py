@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from random_tensors import integers
 
 import numscorch as ns
 from numscorch.errors import UnsupportedError
@@ -13,21 +14,17 @@ def random_mask(rows: int, columns: int) -> torch.Tensor:
     return torch.rand(rows, columns, generator=torch.Generator().manual_seed(rows)) < 0.4
 
 
-def numbers(*shape: int) -> torch.Tensor:
-    return torch.randint(-3, 4, shape, generator=torch.Generator().manual_seed(sum(shape))).float()
-
-
 @pytest.mark.parametrize("fmt", [ns.CSR, ns.CSC, ns.DCSR, ns.COO(2)], ids=str)
 @pytest.mark.parametrize("width", [1, 7, 8, 16, 64])
 def test_scores_at_a_mask(fmt: ns.Format, width: int, plain: pytest.MonkeyPatch) -> None:
-    selected, Q, K = random_mask(9, 12), numbers(9, width), numbers(12, width)
+    selected, Q, K = random_mask(9, 12), integers(9, width), integers(12, width)
     mask = ns.from_torch(selected.float(), fmt)
     assert torch.equal(ns.einsum("ik,jk->ij", Q, K, mask=mask).to_dense(), Q @ K.T * selected)
     assert torch.equal(ns.einsum("ik,kj->ij", Q, K.T, mask=mask).to_dense(), Q @ K.T * selected)
 
 
 def test_scores_at_masks_of_a_batch_compiled(fresh_plans: pytest.MonkeyPatch) -> None:
-    selected, Q, K = random_mask(9, 12), numbers(2, 9, 16), numbers(2, 12, 16)
+    selected, Q, K = random_mask(9, 12), integers(2, 9, 16), integers(2, 12, 16)
     mask = ns.from_torch(selected.float(), ns.CSR)
     scores = ns.einsum("bik,bjk->bij", Q, K, mask=ns.stack([mask, mask])).to_dense()
     assert torch.equal(scores, Q @ K.transpose(1, 2) * selected)
@@ -35,7 +32,7 @@ def test_scores_at_masks_of_a_batch_compiled(fresh_plans: pytest.MonkeyPatch) ->
 
 @pytest.mark.parametrize("dtype", [torch.bool, torch.bfloat16, torch.float16, torch.int64, torch.complex64])
 def test_values_of_a_mask_have_any_type(dtype: torch.dtype, plain: pytest.MonkeyPatch) -> None:
-    selected, A, x = random_mask(6, 5), numbers(6, 4), numbers(4, 5)
+    selected, A, x = random_mask(6, 5), integers(6, 4), integers(4, 5)
     S, mask = ns.from_torch(A, ns.CSR), ns.from_torch(selected.to(dtype), ns.CSR)
     assert torch.equal(ns.einsum("ij,jk->ik", S, x, mask=mask).to_dense(), A @ x * selected)
     assert torch.equal(ns.einsum("ij,jk->ik", A, x, mask=mask.to_torch()).to_dense(), A @ x * selected)
@@ -46,7 +43,7 @@ def test_values_of_a_mask_have_any_type(dtype: torch.dtype, plain: pytest.Monkey
 
 def test_a_mask_is_explained(plain: pytest.MonkeyPatch) -> None:
     mask = ns.from_torch(torch.eye(3), ns.CSR)
-    assert "CSR" in str(ns.explain("ik,jk->ij", numbers(3, 4), numbers(3, 4), mask=mask))
+    assert "CSR" in str(ns.explain("ik,jk->ij", integers(3, 4), integers(3, 4), mask=mask))
     assert "max=" in str(ns.explain("ij->i", mask, reduce="max"))
     with pytest.raises(UnsupportedError, match="mask= is an option of einsum"):
         ns.explain("y[i] = A[i,j]", A=mask, mask=mask)
@@ -98,14 +95,14 @@ def pattern_of(mask: ns.SparseTensor) -> torch.Tensor:
 def check_selects(mask: ns.SparseTensor) -> None:
     """Check that products of dense and sparse operands at a mask have the entries of the mask and no others."""
     rows, columns = mask.shape
-    A, B, selected = numbers(rows, 3), numbers(3, columns), pattern_of(mask)
+    A, B, selected = integers(rows, 3), integers(3, columns), pattern_of(mask)
     for left, right in ((A, B), (A, ns.from_torch(B, ns.CSC)), (ns.from_torch(A, ns.COO(2)), ns.from_torch(B, ns.CSR))):
         for format in (None, ns.COO(2)):
             result = ns.einsum("ik,kj->ij", left, right, mask=mask, format=format)
             assert torch.equal(pattern_of(result), selected)
             assert torch.equal(result.to_dense(), A @ B * selected)
         assert torch.equal(ns.einsum("ik,kj->ij", left, right, mask=mask, format="dense"), A @ B * selected)
-    other = ns.from_torch(numbers(rows, columns), ns.DCSR)
+    other = ns.from_torch(integers(rows, columns), ns.DCSR)
     assert torch.equal(ns.einsum("ij->ij", other, mask=mask).to_dense(), other.to_dense() * selected)
     assert torch.equal(ns.einsum("ij,i->ij", other, A[:, 0], reduce="max", mask=mask).to_dense(), other.to_dense() * A[:, :1] * selected)
 
@@ -119,7 +116,7 @@ def test_masks_of_split_dimensions_with_a_sparse_part(text: str, plain: pytest.M
 def test_masks_of_implicit_levels(text: str, plain: pytest.MonkeyPatch) -> None:
     mask = ns.from_torch(torch.eye(5) * 5, ns.Format(text))
     check_selects(mask)
-    assert ns.einsum("ik,jk->ij", numbers(5, 2), numbers(5, 2), mask=mask).format == mask.format
+    assert ns.einsum("ik,jk->ij", integers(5, 2), integers(5, 2), mask=mask).format == mask.format
 
 
 def test_a_large_band_selects_without_a_dense_tensor(plain: pytest.MonkeyPatch) -> None:
@@ -130,14 +127,14 @@ def test_a_large_band_selects_without_a_dense_tensor(plain: pytest.MonkeyPatch) 
     assert "is the mask" in text
     small = ns.from_coo(torch.stack([rows[:5], rows[:5]]), torch.ones(5), (5, 5), format)
     with ns.strict():
-        assert ns.einsum("i,j->ij", numbers(5), numbers(5), mask=small).format == format
+        assert ns.einsum("i,j->ij", integers(5), integers(5), mask=small).format == format
 
 
 @pytest.mark.parametrize("text", ["dd", "(i, j) -> (j: dense, i: dense)", "(i, j) -> (i // 2: dense, j: dense, i % 2: dense)"])
 @pytest.mark.parametrize("shape", [(5, 4), (4, 6)], ids=str)
 def test_a_mask_that_stores_every_coordinate_changes_nothing(text: str, shape: tuple[int, int], plain: pytest.MonkeyPatch) -> None:
     rows, columns = shape
-    mask, A, B = ns.from_torch(torch.full(shape, 5.0), ns.Format(text)), numbers(rows, 3), numbers(3, columns)
+    mask, A, B = ns.from_torch(torch.full(shape, 5.0), ns.Format(text)), integers(rows, 3), integers(3, columns)
     S = ns.from_torch(A, ns.CSR)
     assert torch.equal(ns.einsum("ik,kj->ij", A, B, mask=mask), A @ B)
     assert torch.equal(ns.einsum("ik,kj->ij", S, B, mask=mask, format="dense"), A @ B)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from dense_values import as_dense
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.autograd import forward_ad
 from torch.autograd.functional import jacobian
@@ -69,12 +70,8 @@ MOVES: dict[str, Call] = {
 NATIVE = D.to_sparse_coo()
 
 
-def full(result: Any) -> torch.Tensor:
-    return result.to_dense() if isinstance(result, ns.SparseTensor) else result
-
-
 def loss(call: Call, A: ns.SparseTensor, x: torch.Tensor = X) -> Callable[[torch.Tensor], torch.Tensor]:
-    return lambda values: full(call(A.with_values(values), x)).square().sum()
+    return lambda values: as_dense(call(A.with_values(values), x)).square().sum()
 
 
 @pytest.mark.parametrize("is_warm", [False, True])
@@ -88,10 +85,10 @@ def test_tangents_are_refused(name: str, is_warm: bool, plain: None) -> None:
         with pytest.raises(ns.UnsupportedError, match=r"forward-mode tangent.*reverse mode"):
             call(dual, X)
     with pytest.raises(ns.UnsupportedError, match="forward-mode tangent"):
-        jvp(lambda values: full(call(A.with_values(values), X)), (A.values,), (A.values,))
+        jvp(lambda values: as_dense(call(A.with_values(values), X)), (A.values,), (A.values,))
     if name in PRODUCTS:
         with pytest.raises(ns.UnsupportedError, match="forward-mode tangent"):
-            jvp(lambda x: full(call(A, x)), (X,), (X,))
+            jvp(lambda x: as_dense(call(A, x)), (X,), (X,))
 
 
 @pytest.mark.parametrize("call", [lambda A: torch.relu(A), lambda A: A * 2, lambda A: A[[0, 0]], lambda A: A.to(ns.CSC), lambda A: A.t()])
@@ -176,7 +173,7 @@ def test_batched_gradients(name: str, format: ns.Format, plain: None) -> None:
     operands = A.values.clone(), X + 2
 
     def function(values: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
-        return full(call(A.with_values(values), x))
+        return as_dense(call(A.with_values(values), x))
 
     torch.testing.assert_close(jacobian(function, operands, vectorize=True), jacobian(function, operands))
 
@@ -195,7 +192,7 @@ def test_tracers_are_refused(name: str, is_warm: bool, plain: None) -> None:
         call = plan
     for _ in range(4 * is_warm):
         call(A, X)
-    traced = lambda x: full(call(A, x))  # noqa: E731
+    traced = lambda x: as_dense(call(A, x))  # noqa: E731
     refusals = "records torch's operators|operators its class computes"
     for kind in ("real", "fake"):
         with pytest.raises(ns.UnsupportedError, match=refusals):
@@ -224,7 +221,7 @@ def test_modes_that_pass_operators_on(name: str, plain: None) -> None:
     x, values = X.clone().requires_grad_(), A.values.clone().requires_grad_()
 
     def run() -> tuple[torch.Tensor, ...]:
-        result = full(call(A.with_values(values), x))
+        result = as_dense(call(A.with_values(values), x))
         return result, *torch.autograd.grad(result.square().sum(), (values, x), materialize_grads=True)
 
     expected = run()
@@ -236,7 +233,7 @@ def test_modes_that_pass_operators_on(name: str, plain: None) -> None:
         return CheckpointPolicy.MUST_SAVE if op is torch.ops.aten.relu.default else CheckpointPolicy.PREFER_RECOMPUTE
 
     contexts = lambda: create_selective_checkpoint_contexts(policy)  # noqa: E731
-    result = checkpoint(lambda v, x: full(call(A.with_values(v), x)), values, x, use_reentrant=False, context_fn=contexts)
+    result = checkpoint(lambda v, x: as_dense(call(A.with_values(v), x)), values, x, use_reentrant=False, context_fn=contexts)
     torch.testing.assert_close(torch.autograd.grad(result.square().sum(), (values, x), materialize_grads=True), expected[1:])
 
 
@@ -259,7 +256,7 @@ class Wrapper(torch.Tensor):
 @pytest.mark.parametrize("name", PRODUCTS)
 def test_subclasses_of_tensor(name: str, plain: None) -> None:
     call, A = PRODUCTS[name], ns.from_torch(D, ns.CSR)
-    torch.testing.assert_close(full(call(A, X.as_subclass(Named))).as_subclass(torch.Tensor), full(call(A, X)))
+    torch.testing.assert_close(as_dense(call(A, X.as_subclass(Named))).as_subclass(torch.Tensor), as_dense(call(A, X)))
     if name not in ("linear", "times", "plan"):  # these call the class's own functions first
         with pytest.raises(ns.UnsupportedError, match=r"a Wrapper is a tensor.*plain"):
             call(A, Wrapper(X))

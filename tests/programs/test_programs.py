@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 import torch
+from dense_values import as_dense
+from random_tensors import normals
 
 import numscorch as ns
 from numscorch.errors import ExpressionError
@@ -21,10 +23,6 @@ ATTENTION = f"""
 """
 
 
-def numbers(*shape: int, seed: int = 0) -> torch.Tensor:
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed + sum(shape)))
-
-
 def stored_mask() -> torch.Tensor:
     """Mask of stored entries; row 2 has none."""
     mask = torch.rand(7, 9, generator=torch.Generator().manual_seed(3)) < 0.5
@@ -34,7 +32,7 @@ def stored_mask() -> torch.Tensor:
 
 def stored_at(mask: torch.Tensor, fmt: ns.Format = ns.CSR, has_zero: bool = True) -> ns.SparseTensor:
     """Random numbers at the masked coordinates; the first is a stored 0 if ``has_zero``."""
-    values = numbers(int(mask.sum()))
+    values = normals(int(mask.sum()))
     values[0] = 0.0 if has_zero else values[0]
     return ns.from_coo(mask.nonzero().T, values, tuple(mask.shape), format=fmt)
 
@@ -121,10 +119,10 @@ PATTERNS = {
 def test_where_entries_are_stored(text: str, fmt: ns.Format, plain: pytest.MonkeyPatch) -> None:
     S, M = stored_at(stored_mask(), fmt), stored_at(stored_mask().flip(0), fmt)
     p, q = (tensor.with_values(torch.ones_like(tensor.values)).to_dense() for tensor in (S, M))
-    named: dict[str, Any] = {name: value for name, value in {"S": S, "M": M, "x": numbers(9)}.items() if f"{name}[" in text}
+    named: dict[str, Any] = {name: value for name, value in {"S": S, "M": M, "x": normals(9)}.items() if f"{name}[" in text}
     result = ns.evaluate(text, **named)
-    dense = result.to_dense() if isinstance(result, ns.SparseTensor) else result
-    torch.testing.assert_close(dense, PATTERNS[text](S.to_dense(), p, q, numbers(9)))
+    dense = as_dense(result)
+    torch.testing.assert_close(dense, PATTERNS[text](S.to_dense(), p, q, normals(9)))
 
 
 def test_a_pattern_has_values_of_any_type(plain: pytest.MonkeyPatch) -> None:
@@ -137,7 +135,7 @@ def test_a_pattern_has_values_of_any_type(plain: pytest.MonkeyPatch) -> None:
 def test_results_at_stored_entries_keep_the_pattern(plain: pytest.MonkeyPatch) -> None:
     S = stored_at(stored_mask())
     assert ns.evaluate("E[i,j] = stored(S[i,j]) * exp(S[i,j])", S=S).pattern is S.pattern
-    assert ns.evaluate("E[i,j] = stored(S[i,j]) * x[j]", S=S, x=numbers(9)).pattern is S.pattern
+    assert ns.evaluate("E[i,j] = stored(S[i,j]) * x[j]", S=S, x=normals(9)).pattern is S.pattern
 
 
 @pytest.mark.parametrize("fmt", [*FORMATS[:5], ns.BCSR(2, 2)], ids=lambda f: f.name)
@@ -146,7 +144,7 @@ def test_largest_stored_entries_are_dense(fmt: ns.Format, plain: pytest.MonkeyPa
     stored = S.with_values(torch.ones_like(S.values)).to_dense() != 0
     maxima = ns.evaluate("m[i] stored max= S[i,j]", S=S)
     torch.testing.assert_close(maxima, S.to_dense().masked_fill(~stored, -inf).amax(1))
-    torch.testing.assert_close(ns.evaluate("m[i] stored max= x[i,j]", x=numbers(7, 9)), numbers(7, 9).amax(1))
+    torch.testing.assert_close(ns.evaluate("m[i] stored max= x[i,j]", x=normals(7, 9)), normals(7, 9).amax(1))
 
 
 @pytest.mark.parametrize("fmt", [ns.CSR, ns.CSC, ns.COO(2), ns.DCSR], ids=lambda f: f.name)
@@ -160,9 +158,9 @@ def test_softmax_is_over_stored_entries(fmt: ns.Format, plain: pytest.MonkeyPatc
 @pytest.mark.parametrize("fmt", [ns.CSR, ns.COO(2)], ids=lambda f: f.name)
 def test_gradients_flow_through_attention(fmt: ns.Format, plain: pytest.MonkeyPatch) -> None:
     M = stored_at(stored_mask(), fmt)
-    Q, K, V = (numbers(size, 4).requires_grad_() for size in (7, 9, 9))
+    Q, K, V = (normals(size, 4).requires_grad_() for size in (7, 9, 9))
     M.values.requires_grad_()
-    weights = numbers(7, 4, seed=1)
+    weights = normals(7, 4, seed=1)
     dense = M.to_dense().detach().requires_grad_()
     expected = dense_softmax(dense * (Q @ K.T), stored_mask()) @ V
     output = ns.evaluate(ATTENTION, M=M, Q=Q, K=K, V=V)
@@ -190,5 +188,5 @@ def test_a_program_is_explained_part_by_part() -> None:
 
 
 def test_attention_compiled() -> None:
-    M, Q, K, V = stored_at(stored_mask()), numbers(7, 4), numbers(9, 4), numbers(9, 4)
+    M, Q, K, V = stored_at(stored_mask()), normals(7, 4), normals(9, 4), normals(9, 4)
     torch.testing.assert_close(ns.evaluate(ATTENTION, M=M, Q=Q, K=K, V=V), dense_softmax(M.to_dense() * (Q @ K.T), stored_mask()) @ V)

@@ -7,16 +7,14 @@ from math import inf
 
 import pytest
 import torch
+from dense_values import as_dense
 
 import numscorch as ns
 
+pytestmark = pytest.mark.usefixtures("plain")
+
 FORMATS = (None, ns.CSR, ns.CSC, ns.COO(2))
 PAIRS = [pair for pair in product(FORMATS, repeat=2) if pair != (None, None)]
-
-
-@pytest.fixture(autouse=True)
-def unjitted(plain: pytest.MonkeyPatch) -> None:
-    """Run kernels as Python."""
 
 
 class Leaf:
@@ -46,7 +44,7 @@ def test_semirings(formats: tuple[ns.Format | None, ns.Format | None], reduce: s
     output = ns.einsum("ij,jk->ik", A.tensor, B.tensor, reduce=reduce)
     terms = torch.where(stored, A.full[:, :, None] + B.full, inf if reduce == "min_plus" else -inf)
     expected = terms.amin(1) if reduce == "min_plus" else terms.amax(1)
-    full = output.to_dense() if isinstance(output, ns.SparseTensor) else output
+    full = as_dense(output)
     weight = torch.randn(4, 3, generator=generator, dtype=torch.float64)
     for result in (full, expected):
         torch.where(stored.any(1), result * weight, 0.0).nan_to_num().sum().backward()

@@ -6,18 +6,16 @@ from math import inf, nan
 
 import pytest
 import torch
+from dense_values import as_dense
 
 import numscorch as ns
+
+pytestmark = pytest.mark.usefixtures("plain")
 
 SPLIT = ("(i, j) -> (j // 2: dense, i: dense, j % 2: compressed)", "(i, j) -> (i // 2: dense, j: dense, i % 2: bitmap)")
 FORMATS = (ns.CSR, ns.CSC, ns.DCSR, ns.COO(2), ns.ELL, ns.DIA, ns.BCSR(2, 2), *map(ns.Format, SPLIT))
 NO_TERMS = {"sum": 0.0, "mean": nan, "max": -inf, "min": inf, "prod": 1.0, "any": 0.0, "all": 1.0, "or_and": 0.0}
 SEMIRINGS = {"min_plus": inf, "max_plus": -inf}
-
-
-@pytest.fixture(autouse=True)
-def unjitted(plain: pytest.MonkeyPatch) -> None:
-    """Run kernels as Python."""
 
 
 def matrix(rows: int, columns: int, format: ns.Format, seed: int = 0) -> tuple[ns.SparseTensor, torch.Tensor]:
@@ -31,10 +29,6 @@ def matrix(rows: int, columns: int, format: ns.Format, seed: int = 0) -> tuple[n
 
 def stored(A: ns.SparseTensor) -> torch.Tensor:
     return A.with_values(torch.ones_like(A.values)).to_dense() != 0
-
-
-def as_dense(result: ns.SparseTensor | torch.Tensor) -> torch.Tensor:
-    return result.to_dense() if isinstance(result, ns.SparseTensor) else result
 
 
 @pytest.mark.parametrize("reduce", SEMIRINGS)

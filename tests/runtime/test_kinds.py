@@ -11,6 +11,7 @@ import pytest
 import torch
 from cases import EinsumCase, random_case
 from choices import any_choices
+from dense_values import as_dense
 from scale import scaled
 
 import numscorch as ns
@@ -27,7 +28,7 @@ def outcome(case: EinsumCase) -> np.ndarray | str:
         result = ns.einsum(case.expr, *case.operands(), format=case.result)
     except (NumscorchError, RuntimeError) as error:  # pairs of dense operands are torch's
         return f"{type(error).__name__}: {error}"
-    return np.asarray(result.to_dense() if isinstance(result, ns.SparseTensor) else result)
+    return np.asarray(as_dense(result))
 
 
 def resized(array: np.ndarray, axis: int, size: int) -> np.ndarray:

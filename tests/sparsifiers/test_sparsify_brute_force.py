@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 import torch
+from random_tensors import drawn
 from torch.nn.functional import linear
-from weights import drawn
 
 import numscorch as ns
 from numscorch.sparsify import (

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from weights import drawn
+from random_tensors import drawn
 
 import numscorch as ns
 from numscorch.convert import conversions

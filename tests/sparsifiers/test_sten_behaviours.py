@@ -10,6 +10,7 @@ import copy
 
 import pytest
 import torch
+from dense_values import as_dense
 from sten_cases import HALF, W, X, each_format, generator, linear, steps
 from torch import nn
 from torch.nn import functional as F
@@ -100,8 +101,8 @@ class TestDispatch:
             for order in ((few, X), (X, few), (few, X, few)):
                 for x in order:
                     result = F.linear(x, weight)
-                    full = x.to_dense() if isinstance(x, ns.SparseTensor) else x
-                    torch.testing.assert_close(result.to_dense() if isinstance(result, ns.SparseTensor) else result, F.linear(full, dense))
+                    full = as_dense(x)
+                    torch.testing.assert_close(as_dense(result), F.linear(full, dense))
 
     @each_format
     def test_tensors_support_torchs_functions_and_methods(self, format: str) -> None:
@@ -113,7 +114,7 @@ class TestDispatch:
             *((torch.stack([A, A]), torch.stack([full, full])), (torch.ones_like(A), stored(A).float())),
             *((torch.mm(A, X.t()), torch.mm(full, X.t())), (torch.mm(X, A.t()), torch.mm(X, full.t()))),
         ):
-            torch.testing.assert_close(result.to_dense() if isinstance(result, ns.SparseTensor) else result, expected)
+            torch.testing.assert_close(as_dense(result), expected)
         for tensor, reference in ((A, full), (A.values, A.values)):
             torch.testing.assert_close(torch.std_mean(tensor), torch.std_mean(reference))
         assert (A.shape, A.size(), A.size(1), A.dim()) == ((4, 6), torch.Size([4, 6]), 6, 2)

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 import torch
+from random_tensors import drawn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from training_cases import stored
-from weights import drawn
 
 import numscorch as ns
 from numscorch.nn import SparseLinear

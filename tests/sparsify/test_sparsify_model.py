@@ -34,14 +34,9 @@ from numscorch.sparsify import (
 from numscorch.sparsify.advice import SpeedUp
 from numscorch.tensors.parameter import SparseParameter
 
-pytestmark = pytest.mark.usefixtures("plain")
+pytestmark = pytest.mark.usefixtures("seeded", "plain")
 half = magnitude(0.5)
 ALL = SparsityPlan().weight("*weight", half)
-
-
-@pytest.fixture(autouse=True)
-def seeded() -> None:
-    torch.manual_seed(0)
 
 
 def sparsified(model: torch.nn.Module, plan: SparsityPlan = ALL, *args: Any, **options: Any) -> tuple[Any, ModelReport]:

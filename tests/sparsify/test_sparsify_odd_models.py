@@ -38,16 +38,11 @@ from numscorch.sparsify import (
 )
 
 pytestmark = [
-    pytest.mark.usefixtures("plain"),
+    pytest.mark.usefixtures("seeded", "plain"),
     pytest.mark.filterwarnings("ignore:`?torch.(nn.utils.weight_norm|jit)", "ignore:Initializing zero-element"),
 ]
 half = magnitude(0.5)
 ALL = SparsityPlan().weight("*weight*", half)
-
-
-@pytest.fixture(autouse=True)
-def seeded() -> None:
-    torch.manual_seed(0)
 
 
 def sparsified(model: nn.Module, plan: SparsityPlan = ALL) -> tuple[Any, ModelReport]:

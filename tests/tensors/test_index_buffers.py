@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from weights import drawn
+from random_tensors import drawn
 
 import numscorch as ns
 

@@ -1,0 +1,1 @@
+"""End-to-end benchmarks of the reference paper: ``python -m benchmarks.paper``."""
