@@ -174,9 +174,8 @@ def guarded(expr: Expr, env: Env) -> tuple[LoopExpr | None, Env]:
 
 def dtype_of(expr: Expr) -> str:
     """Return the data type in which an expression is computed."""
-    dtypes = [a.tensor.dtype for a in accesses_in(expr) if a.tensor.has_values]
-    dtypes += [inner.dtype for inner in walk(expr) if isinstance(inner, Literal)]
-    return dtypes[0] if dtypes else "float32"
+    valued = [a.tensor.dtype for a in accesses_in(expr) if a.tensor.has_values]
+    return [*valued, *(inner.dtype for inner in walk(expr) if isinstance(inner, Literal)), "float32"][0]
 
 
 def _in_lanes(expr: Expr, env: Env, is_uniform: Callable[[Expr], bool], leaf: Callable[[Access], LoopExpr]) -> LoopExpr:

@@ -109,9 +109,8 @@ def as_computed(
         UnsupportedError: no kernel computes with these data types (see ``datatypes.target_of``).
     """
     target = promotion_of(request, tuple([(dtype, len(operand.shape)) for dtype, operand in zip(dtypes, operands, strict=True)]))
-    narrow = (torch.bool, torch.uint8)  # kernels don't read these
     computed = [replace(operand, dtype=STORED[target.computed].computed) for operand in operands]
-    promoted = tuple(c if dtype in narrow else o for dtype, o, c in zip(dtypes, operands, computed, strict=True))
+    promoted = tuple(c if dtype in (torch.bool, torch.uint8) else o for dtype, o, c in zip(dtypes, operands, computed, strict=True))
     return target.of_kernels(request), promoted, target.result
 
 

@@ -19,7 +19,7 @@ from ..errors import UnsupportedError
 from ..ir.dtype import DTYPES
 from ..ir.functions import FUNCTIONS, INFIX, REDUCTIONS, TESTS
 from ..ir.index import Access, Apply, Binary, Expr, Literal, factors_of, operators_in, variables_in, walk
-from .requests import NAMES, OPERANDS, Operand, Request, logical, only_patterns
+from .requests import NAMES, OPERANDS, Operand, Request, logical, only_patterns, product_of
 
 STORED = {getattr(torch, name): dtype for name, dtype in DTYPES.items() if dtype.itemsize}  # the data types of values, by torch's
 WIDENED = {stored: getattr(torch, dtype.computed) for stored, dtype in STORED.items() if dtype.computed != dtype.name}
@@ -119,32 +119,27 @@ def _promotion_of(request: Request, kinds: tuple[Kind, ...], default: torch.dtyp
     typing = _Typing(kinds, unread)
     typed = None if request.value is None else typing.of(request.value)
     dtype = typed[0] if isinstance(typed, tuple) else result_type(kind for at, kind in enumerate(kinds) if at not in unread)
-    if dtype in SUMMED_LONG and _is_summed_long(request, kinds, unread):
-        for factor in [] if request.value is None else factors_of(request.value):
+    if dtype in SUMMED_LONG and _is_summed_long(request, unread):
+        for factor in (factor for value in request.read for factor in factors_of(value)):
             typing.convert(factor, dtype, torch.int64)
         dtype = torch.int64
     large = dtype is torch.bool and any(isinstance(n, complex) or n not in SMALL for n in typing.numbers)
     computed = torch.int64 if large or (dtype is torch.bool and typing.is_long) else dtype
-    if computed is not torch.bool and not computed.is_floating_point and not computed.is_complex:
-        for number in typing.numbers:
-            if isinstance(number, int):
-                number_as(number, computed)  # raises if it does not fit
+    for number in typing.numbers:
+        if isinstance(number, int) and computed is not torch.bool and not computed.is_floating_point and not computed.is_complex:
+            number_as(number, computed)  # raises if it does not fit
     truths = frozenset(NAMES[at] for at, (dtype_, _) in enumerate(kinds) if dtype_ is torch.bool)
     check_wrapping(request, truths, typing.converted, is_uint8=dtype is torch.uint8)
     return Promotion(dtype, computed)
 
 
-def _is_summed_long(request: Request, kinds: Sequence[Kind], unread: frozenset[int]) -> bool:
+def _is_summed_long(request: Request, unread: frozenset[int]) -> bool:
     """Whether torch accumulates booleans or narrow integers in int64: some summed index belongs to a single factor."""
     if request.op not in ("=", "+="):
         return False
-    subscripts = request.subscripts
-    if request.value is None:
-        terms = [frozenset(term) for at, term in enumerate(subscripts.operands) if at not in unread]
-    else:
-        terms = [frozenset(map(str, variables_in(factor))) for factor in factors_of(request.value) if not _is_unread(factor, unread)]
-    uses = Counter(name for term in terms for name in term if name not in subscripts.result)
-    return min(uses.values(), default=0) == 1
+    factors = factors_of(product_of(request.subscripts) if request.value is None else request.value)
+    uses = Counter(str(var) for factor in factors if not _is_unread(factor, unread) for var in set(variables_in(factor)))
+    return any(count == 1 for name, count in uses.items() if name not in request.subscripts.result)
 
 
 def _is_unread(factor: Expr, unread: frozenset[int]) -> bool:
@@ -277,7 +272,7 @@ def computed_dtype(request: Request, operands: Sequence[Operand]) -> str:
 
 
 @lru_cache(maxsize=1024)
-def check_powers(request: Request, dtype: str) -> None:
+def check_powers(request: Request, dtype: torch.dtype) -> None:
     """Reject negative powers of integers, as torch does.
 
     Raises:
@@ -285,7 +280,7 @@ def check_powers(request: Request, dtype: str) -> None:
     """
     powers = (inner for value in request.read for inner in walk(value) if isinstance(inner, Apply) and inner.function == "pow")
     exponents = [power.args[1].value for power in powers if isinstance(power.args[1], Literal)]
-    if "int" in dtype and any(not isinstance(exponent, complex) and exponent < 0 for exponent in exponents):
+    if any(not isinstance(n, complex) and n < 0 for n in exponents) and not dtype.is_floating_point and not dtype.is_complex:
         raise UnsupportedError(f"a negative power of {dtype} values: convert the operands with .to(torch.float64)\n  {request}")
 
 
@@ -301,10 +296,10 @@ def check_operators(request: Request, dtype: str) -> None:
             f"{request.op} of {dtype} values: an empty reduction needs infinity, which {dtype} lacks; "
             f"convert the operands with .to(torch.float64)\n  {request}"
         )
-    check_powers(request, dtype)
+    check_powers(request, getattr(torch, dtype))
     if DTYPES[dtype].kind == "complex":
-        operators = set() if request.value is None else operators_in(request.value)
-        refused = ({"<", "<=", ">", ">=", *FUNCTIONS} - {"where"}) & operators | {request.op} - {"=", "+=", "*="}
+        operators = {request.op, *(name for value in request.read for name in operators_in(value))}
+        refused = operators & {"<", "<=", ">", ">=", *FUNCTIONS, *REDUCTIONS} - {"where", "+=", "*="}
         if refused:
             suggestion = "convert the operands with .to(torch.float32), or use .values.real and .values.imag"
             raise UnsupportedError(f"{', '.join(sorted(refused))} of {dtype} values: {suggestion}\n  {request}")

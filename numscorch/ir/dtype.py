@@ -18,6 +18,7 @@ class DType:
         kind: ``pattern`` stands for operands whose values are not read.
         itemsize: the size of a value in memory, in bytes; 0 if there are no values.
         lane: the size of a value in a vector register, in bytes.
+        in_registers: whether vector intrinsics compute with its values.
         computed: the name of the data type to which values are widened before kernels compute with them.
         accumulator: the name of the data type of workspaces that add many terms one after the other.
         copied: the name of a data type of this size as which kernels copy values.
@@ -27,6 +28,7 @@ class DType:
     kind: Literal["floating", "integer", "complex", "boolean", "pattern"]
     itemsize: int
     lane: int
+    in_registers: bool
     computed: str
     accumulator: str
     copied: str
@@ -36,28 +38,23 @@ class DType:
         """Whether sums are rounded, and infinity is a value."""
         return self.kind in ("floating", "complex")
 
-    @property
-    def in_registers(self) -> bool:
-        """Whether vector intrinsics compute with its values."""
-        return self.kind == "floating"
-
 
 DTYPES = {
     dtype.name: dtype
     for dtype in (
-        DType("float32", "floating", 4, 4, "float32", "float64", "float32"),
-        DType("float64", "floating", 8, 8, "float64", "float64", "float64"),
-        DType("int8", "integer", 1, 4, "int8", "int8", "int8"),
-        DType("int16", "integer", 2, 4, "int16", "int16", "int16"),
-        DType("int32", "integer", 4, 4, "int32", "int32", "int32"),
-        DType("int64", "integer", 8, 8, "int64", "int64", "int64"),
-        DType("complex64", "complex", 8, 8, "complex64", "complex128", "complex64"),
-        DType("complex128", "complex", 16, 8, "complex128", "complex128", "complex128"),
-        DType("float16", "floating", 2, 4, "float32", "float64", "int16"),
-        DType("bfloat16", "floating", 2, 4, "float32", "float64", "int16"),
-        DType("bool", "boolean", 1, 4, "int8", "int8", "int8"),
-        DType("uint8", "integer", 1, 4, "int16", "int16", "int8"),
-        DType("pattern", "pattern", 0, 4, "pattern", "pattern", "pattern"),
-        DType("relation", "pattern", 0, 4, "relation", "relation", "relation"),
+        DType("float32", "floating", 4, 4, True, "float32", "float64", "float32"),
+        DType("float64", "floating", 8, 8, True, "float64", "float64", "float64"),
+        DType("int8", "integer", 1, 4, False, "int8", "int8", "int8"),
+        DType("int16", "integer", 2, 4, False, "int16", "int16", "int16"),
+        DType("int32", "integer", 4, 4, False, "int32", "int32", "int32"),
+        DType("int64", "integer", 8, 8, False, "int64", "int64", "int64"),
+        DType("complex64", "complex", 8, 8, False, "complex64", "complex128", "complex64"),
+        DType("complex128", "complex", 16, 8, False, "complex128", "complex128", "complex128"),
+        DType("float16", "floating", 2, 4, False, "float32", "float64", "int16"),
+        DType("bfloat16", "floating", 2, 4, False, "float32", "float64", "int16"),
+        DType("bool", "boolean", 1, 4, False, "int8", "int8", "int8"),
+        DType("uint8", "integer", 1, 4, False, "int16", "int16", "int8"),
+        DType("pattern", "pattern", 0, 4, False, "pattern", "pattern", "pattern"),
+        DType("relation", "pattern", 0, 4, False, "relation", "relation", "relation"),
     )
 }

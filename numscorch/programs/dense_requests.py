@@ -84,7 +84,7 @@ def dense_result(request: Request, *tensors: Tensor) -> Tensor:
     if request.is_product and {tensor.dtype for tensor in tensors} in FLOATS:  # fast path
         return _einsum(_product_text(request) or "", tensors)
     target = target_of(request, tensors)
-    check_powers(request, str(target.computed if target is not None else tensors[0].dtype))
+    check_powers(request, target.computed if target is not None else tensors[0].dtype)
     if target is None or (torch.bool is not target.computed is target.result and {target.result} == {tensor.dtype for tensor in tensors}):
         return _einsum(_product_text(request) or "", tensors) if request.is_product else _value(request, tensors)
     dtype = computed_in(torch.bool) if target.computed is torch.bool else target.computed

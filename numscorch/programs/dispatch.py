@@ -126,8 +126,8 @@ def _compute_promoted(request: Request, operands: Sequence[Any], target: Promoti
     16-bit floats are computed and accumulated in 32 bits, and the result is rounded once; uint8 is computed in 16 bits, bool in
     8. Masks and operands within ``stored`` may have any data type, because their values are not read.
     """
-    unread = unread_in(request, len(operands))
-    promoted = [converted(o, computed_in(o.dtype if at in unread else target.computed)) for at, o in enumerate(operands)]
+    unread, dtype = unread_in(request, len(operands)), computed_in(target.computed)
+    promoted = [converted(o, computed_in(o.dtype) if at in unread else dtype) for at, o in enumerate(operands)]
     with without_autocast():  # autocast narrows intermediates
         result = compute(target.of_kernels(request), promoted, format).to(target.result)
     return result if out is None else write(out, result)
