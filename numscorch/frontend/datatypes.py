@@ -24,14 +24,12 @@ from .requests import NAMES, OPERANDS, Operand, Request, logical, only_patterns,
 STORED = {getattr(torch, name): dtype for name, dtype in DTYPES.items() if dtype.itemsize}  # the data types of values, by torch's
 WIDENED = {stored: getattr(torch, dtype.computed) for stored, dtype in STORED.items() if dtype.computed != dtype.name}
 COMPILED = STORED.keys() - WIDENED.keys()  # dtypes that kernels read
+LISTED = ", ".join(dtype.name for dtype in STORED.values())  # the supported data types, as text for errors
 SUMMED_LONG = {dtype for dtype in STORED if not STORED[dtype].is_rounded} - {torch.int64}  # dtypes that torch.sum accumulates in int64
 Kind = tuple[torch.dtype, int]  # a tensor's data type and number of dimensions
 NUMBERS = {int: 1, float: 0.5, complex: 1j}  # an example of each Python number type, in promotion order
 EXACT = {dtype for dtype in COMPILED if STORED[dtype].is_rounded}  # dtypes that only complex numbers promote
 SMALL = range(-128, 128)  # numbers with which booleans are compared in int8
-
-
-LISTED = ", ".join(dtype.name for dtype in STORED.values())  # the supported data types, as text for errors
 
 
 def computed_in(dtype: torch.dtype) -> torch.dtype:
