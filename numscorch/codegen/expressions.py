@@ -8,6 +8,7 @@ from functools import partial, reduce
 from itertools import takewhile
 
 from ..errors import UnsupportedError
+from ..ir.dtype import DTYPES
 from ..ir.function_table import routine_of
 from ..ir.functions import FUNCTIONS, REDUCTIONS, REGISTER_FUNCTIONS, TESTS, is_annihilated, valued_factors
 from ..ir.index import Access, Apply, Binary, Expr, IndexVar, Literal, accesses_in, walk
@@ -17,7 +18,6 @@ from ..schedule import tuning
 from .environment import Env, Iterator, Lanes, stride_of
 
 WRAPPING = {"+": "wrapping_add", "-": "wrapping_sub", "*": "wrapping_mul"}
-NARROW = ("int8", "int16", "int32")  # data types whose values Numba's functions widen
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,18 +126,18 @@ def _present(factor: Expr, env: Env) -> LoopExpr:
         case Binary(op, left, right):
             return _operated(op, _scalar(left, env), _scalar(right, env), dtype_of(factor))
         case Apply(function, args):
-            dtype, values = dtype_of(factor), [_scalar(arg, env) for arg in args]
-            if FUNCTIONS[function].divides and dtype.startswith("int"):
+            computed, values = DTYPES[dtype_of(factor)], [_scalar(arg, env) for arg in args]
+            if FUNCTIONS[function].divides and computed.kind == "integer":
                 values[-1] = call("nonzero", values[-1])
-            result = call(routine_of(function, dtype), *values)
-            return call(dtype, result) if dtype in NARROW else result
+            result = call(routine_of(function, computed.name), *values)
+            return call(computed.name, result) if computed.kind == "integer" and computed.itemsize < 8 else result  # widened by Numba
 
 
 def _operated(op: str, left: LoopExpr, right: LoopExpr, dtype: str) -> LoopExpr:
     """Return an arithmetic operation: integers wrap around, and a complex quotient by 0, which Numba refuses, is not finite."""
-    if dtype.startswith("int") and op in WRAPPING:
+    if DTYPES[dtype].kind == "integer" and op in WRAPPING:
         return call(WRAPPING[op], left, right)
-    return call("divide", left, right) if op == "/" and dtype.startswith("complex") else BinOp(op, left, right)
+    return call("divide", left, right) if op == "/" and DTYPES[dtype].kind == "complex" else BinOp(op, left, right)
 
 
 def joined(op: str, left: LoopExpr, right: LoopExpr, in_lanes: bool = False) -> LoopExpr:
@@ -174,9 +174,8 @@ def guarded(expr: Expr, env: Env) -> tuple[LoopExpr | None, Env]:
 
 def dtype_of(expr: Expr) -> str:
     """Return the data type in which an expression is computed."""
-    dtypes = [a.tensor.dtype for a in accesses_in(expr) if a.tensor.has_values]
-    dtypes += [inner.dtype for inner in walk(expr) if isinstance(inner, Literal)]
-    return dtypes[0] if dtypes else "float32"
+    valued = [a.tensor.dtype for a in accesses_in(expr) if a.tensor.has_values]
+    return [*valued, *(inner.dtype for inner in walk(expr) if isinstance(inner, Literal)), "float32"][0]
 
 
 def _in_lanes(expr: Expr, env: Env, is_uniform: Callable[[Expr], bool], leaf: Callable[[Access], LoopExpr]) -> LoopExpr:

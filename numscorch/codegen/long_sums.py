@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 
+from ..ir.dtype import DTYPES
 from ..ir.loop import (
     NESTED,
     Accumulate,
@@ -85,10 +86,8 @@ def block_sums(block: Block, lengths: Lengths, cleared: Sums | None = None) -> B
 def _is_zero(value: Expr) -> bool:
     """Whether a value is a floating-point zero, in a scalar or a register."""
     match value:
-        case Const(0.0, str(dtype)):
-            return dtype.startswith(("float", "complex"))
-        case Call("splat", (Const(0.0, str(dtype)), *_)):
-            return dtype.startswith("float")
+        case Const(0.0, str(dtype)) | Call("splat", (Const(0.0, str(dtype)), *_)):
+            return DTYPES[dtype].is_rounded
         case _:
             return False
 

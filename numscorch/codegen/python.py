@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import isfinite
 from typing import assert_never
 
+from ..ir.dtype import DTYPES
 from ..ir.loop import (
     Accumulate,
     Assign,
@@ -98,7 +99,7 @@ def expr(node: Expr, strength: int = 0) -> str:
             return name
         case Const(value, None):
             return str(value)
-        case Const(int() | float() as value, dtype) if dtype is not None and dtype.startswith("int") and isfinite(value):
+        case Const(int() | float() as value, dtype) if dtype is not None and DTYPES[dtype].kind == "integer" and isfinite(value):
             return f"{dtype}({int(value)})"
         case Const(value, dtype):
             return f"{dtype}({value!r})"  # repr of an infinity is "inf", which the file imports

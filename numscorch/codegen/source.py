@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from ..ir import index as ix
+from ..ir.dtype import DTYPES
 from ..ir.function_table import WHOLE
 from ..ir.functions import FUNCTIONS, REGISTER_FUNCTIONS, REGISTER_REDUCTIONS
 from ..ir.loop import Call, Const, Expr, FunctionDef, TableLoad, expressions_in
@@ -31,7 +32,7 @@ MODULES = {  # modules of the functions that are called; those not listed are in
     **dict.fromkeys(("appended", "largest"), "numscorch.codegen.compress_store"),
     **dict.fromkeys(("min", "max", "abs", "body", "finish"), None),
     "divide": "numpy",
-    **dict.fromkeys(("int8", "int16", "int32", "int64"), "numpy"),
+    **dict.fromkeys(DTYPES, "numpy"),
 }
 NOTES = {
     "bound": "This kernel counts the most insertions into one row; the next ones count the result's entries and write them.",

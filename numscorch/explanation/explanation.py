@@ -11,8 +11,8 @@ from typing import Any
 import torch
 
 from ..errors import FormatError, UnsupportedError
-from ..frontend.datatypes import COMPILED, WIDENED, promotion_of
-from ..frontend.requests import Operand, Request, logical, row_major
+from ..frontend.datatypes import STORED, promotion_of
+from ..frontend.requests import Operand, Request, row_major
 from ..ir.format import COO, CSF, Format, dense, named_formats
 from ..ir.padded import Fixed
 from ..programs.operands import admit, kernel_operand
@@ -109,12 +109,9 @@ def as_computed(
         UnsupportedError: no kernel computes with these data types (see ``datatypes.target_of``).
     """
     target = promotion_of(request, tuple([(dtype, len(operand.shape)) for dtype, operand in zip(dtypes, operands, strict=True)]))
-    if target.computed is torch.bool:
-        request = logical(request)
-    dtype = COMPILED[WIDENED.get(target.computed, target.computed)]
-    narrow = (torch.bool, torch.uint8)  # kernels don't read these
-    promoted = tuple(replace(o, dtype=dtype) if stored in narrow else o for stored, o in zip(dtypes, operands, strict=True))
-    return request, promoted, target.result
+    computed = [replace(operand, dtype=STORED[target.computed].computed) for operand in operands]
+    promoted = tuple(c if dtype in (torch.bool, torch.uint8) else o for dtype, o, c in zip(dtypes, operands, computed, strict=True))
+    return target.of_kernels(request), promoted, target.result
 
 
 def timed_story(

@@ -10,7 +10,7 @@ import torch
 
 from ..convert.values import to_dense
 from ..errors import ExpressionError, SizeError, UnsupportedError
-from ..frontend.datatypes import COMPILED, WIDENED
+from ..frontend.datatypes import STORED
 from ..frontend.fused_problem import valued
 from ..frontend.gradient_requests import CONSTANT
 from ..frontend.requests import NAMES, Operand, Request, einsum_request, only_patterns, scheduled
@@ -222,8 +222,8 @@ class _ProgramExplainer:
         if adjoint is not None:
             story = replace(story, notes=(("gradient", _gradient(adjoint, group, operands, story.problem.shape)),))
         self.stories.append(story)
-        dtype = getattr(torch, story.problem.result.dtype)
-        self._add_result(step.parts[-1], story.problem.format, story.problem.shape, dtype, adjoint is not None)
+        result = story.problem.result
+        self._add_result(step.parts[-1], story.problem.format, story.problem.shape, getattr(torch, result.dtype), adjoint is not None)
 
     def _story(
         self,
@@ -241,7 +241,7 @@ class _ProgramExplainer:
         return Explanation(f"evaluate {text}", operands, problem, steps, source, path, request, labels, notes=notes, sketches=sketches)
 
     def _add_result(self, part: ProgramPart, format: Format, shape: tuple[int, ...], dtype: torch.dtype, needs_grad: bool) -> None:
-        self.known[part.name] = self.fused[part.name] = described(format, shape, COMPILED[WIDENED.get(dtype, dtype)])
+        self.known[part.name] = self.fused[part.name] = described(format, shape, STORED[dtype].computed)
         self.dtypes[part.name] = dtype
         if needs_grad:
             self.requires_grad.add(part.name)

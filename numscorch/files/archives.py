@@ -16,6 +16,7 @@ import numpy as np
 import torch
 
 from ..errors import FormatError, SizeError, UnsupportedError
+from ..frontend.datatypes import STORED
 from ..ir.format import Format
 from ..ir.level import INT64_MAX
 from ..machine.atomic_files import NOT_WHOLE, replacing
@@ -30,7 +31,8 @@ ALIGNMENT = 64  # bytes of a cache line
 LOCAL_HEADER, NAME_LENGTH_AT, ZIP64_FIELD = 30, 26, 20  # bytes of an entry's header, without its name and extra fields, in ZIP files
 EXTRA_FIELD, PADDING_ID = struct.Struct("<HH"), 0xD935  # an extra field of zeros: identifier and length
 DAMAGED = (*NOT_WHOLE, AttributeError, LookupError, SyntaxError, SystemError, TypeError, tokenize.TokenError)  # NumPy, for damaged headers
-UNKNOWN_TO_NUMPY = {torch.bfloat16: torch.int16}  # data types that numpy lacks, and integers of the same size
+# data types that NumPy lacks, and integers of the same size
+UNKNOWN_TO_NUMPY = {stored: getattr(torch, dtype.copied) for stored, dtype in STORED.items() if not hasattr(np, dtype.name)}
 torch.serialization.add_safe_globals([SparseTensor, Format, _rebuild_pattern])  # the globals in pickles of SparseTensors
 
 

@@ -14,13 +14,13 @@ from ..ir.derived_formats import flattened
 from ..ir.format import Format
 from ..ir.implicit import Difference, Joined, Quotient
 from ..ir.index import RELATION, Access, Assignment, IndexVar, TensorVar, product, variables_in
-from ..ir.level import INT32_MAX, Level
+from ..ir.level import Level
 from ..ir.levels import Dense
 from ..ir.parts import Part
 from ..schedule.facts import AUTOMATIC, Facts, Options, Target
 from ..schedule.loop_order import candidates
 from .parser import Subscripts
-from .problem import Problem
+from .problem import Problem, index_dtype_of
 from .requests import NAMES, Form, Operand, Request
 
 SOURCE, RESULT = NAMES[0], NAMES[1]
@@ -38,9 +38,8 @@ def copying(source: Format, target: Format | None) -> Request:
 
 def copy_problem(source: Operand, target: Format, machine: Target) -> Problem:
     """The problem of a :func:`copying` request."""
-    wide = source.index_dtype == "int64" or any(size > INT32_MAX for size in source.shape)
     read = Access(TensorVar(SOURCE, flattened(source.format), source.dtype, source.index_dtype), _indices(source.format))
-    written = TensorVar(RESULT, flattened(target), source.dtype, "int64" if wide else "int32")
+    written = TensorVar(RESULT, flattened(target), source.dtype, index_dtype_of([source], source.shape))
     value = product([read, *_renamings(source.format, target, source.shape)])
     parts = [*map(Part, range(len(source.shape))), *source.format.parts, *target.parts]
     extents = {variable(part): part.extent(source.shape) for part in parts}

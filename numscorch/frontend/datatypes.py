@@ -16,27 +16,29 @@ import torch
 from torch import Tensor
 
 from ..errors import UnsupportedError
+from ..ir.dtype import DTYPES
 from ..ir.functions import FUNCTIONS, INFIX, REDUCTIONS, TESTS
 from ..ir.index import Access, Apply, Binary, Expr, Literal, factors_of, operators_in, variables_in, walk
-from .requests import NAMES, OPERANDS, Operand, Request, only_patterns
+from .requests import NAMES, OPERANDS, Operand, Request, logical, only_patterns, product_of
 
-COMPILED = {
-    torch.float32: "float32",
-    torch.float64: "float64",
-    torch.int8: "int8",
-    torch.int16: "int16",
-    torch.int32: "int32",
-    torch.int64: "int64",
-    torch.complex64: "complex64",
-    torch.complex128: "complex128",
-}
-WIDENED = {torch.float16: torch.float32, torch.bfloat16: torch.float32, torch.bool: torch.int8, torch.uint8: torch.int16}
-SUMMED_LONG = (torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32)  # dtypes that torch.sum accumulates in int64
-STORED = (*COMPILED, *WIDENED)
+STORED = {getattr(torch, name): dtype for name, dtype in DTYPES.items() if dtype.itemsize}  # the data types of values, by torch's
+WIDENED = {stored: getattr(torch, dtype.computed) for stored, dtype in STORED.items() if dtype.computed != dtype.name}
+COMPILED = STORED.keys() - WIDENED.keys()  # dtypes that kernels read
+LISTED = ", ".join(dtype.name for dtype in STORED.values())  # the supported data types, as text for errors
+SUMMED_LONG = {dtype for dtype in STORED if not STORED[dtype].is_rounded} - {torch.int64}  # dtypes that torch.sum accumulates in int64
 Kind = tuple[torch.dtype, int]  # a tensor's data type and number of dimensions
-NUMBERS = {"int": 1, "float": 0.5, "complex": 1j}  # an example of each Python number type, in promotion order
-EXACT = frozenset({torch.float32, torch.float64, torch.complex64, torch.complex128})  # dtypes that only complex numbers promote
+NUMBERS = {int: 1, float: 0.5, complex: 1j}  # an example of each Python number type, in promotion order
+EXACT = {dtype for dtype in COMPILED if STORED[dtype].is_rounded}  # dtypes that only complex numbers promote
 SMALL = range(-128, 128)  # numbers with which booleans are compared in int8
+
+
+def computed_in(dtype: torch.dtype) -> torch.dtype:
+    """The data type in which kernels compute with values of a data type.
+
+    >>> computed_in(torch.float16), computed_in(torch.bool), computed_in(torch.int64)
+    (torch.float32, torch.int8, torch.int64)
+    """
+    return WIDENED.get(dtype, dtype)
 
 
 def summed_in(dtype: torch.dtype) -> torch.dtype:
@@ -45,12 +47,7 @@ def summed_in(dtype: torch.dtype) -> torch.dtype:
     >>> summed_in(torch.float16), summed_in(torch.int8)
     (torch.float32, torch.int8)
     """
-    return WIDENED.get(dtype, dtype) if dtype.is_floating_point else dtype
-
-
-def listed() -> str:
-    """The supported data types, as text for errors."""
-    return ", ".join(str(dtype).removeprefix("torch.") for dtype in STORED)
+    return computed_in(dtype) if dtype.is_floating_point else dtype
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +59,14 @@ class Promotion:
 
     result: torch.dtype
     computed: torch.dtype
+
+    def of_kernels(self, request: Request) -> Request:
+        """The request that kernels compute: for booleans, a sum of products is True if any product is nonzero.
+
+        Raises:
+            UnsupportedError: the request sums terms of booleans that are not products.
+        """
+        return logical(request) if self.computed is torch.bool else request
 
 
 def target_of(request: Request, operands: Sequence[Any]) -> Promotion | None:
@@ -112,32 +117,27 @@ def _promotion_of(request: Request, kinds: tuple[Kind, ...], default: torch.dtyp
     typing = _Typing(kinds, unread)
     typed = None if request.value is None else typing.of(request.value)
     dtype = typed[0] if isinstance(typed, tuple) else result_type(kind for at, kind in enumerate(kinds) if at not in unread)
-    if dtype in SUMMED_LONG and _is_summed_long(request, kinds, unread):
-        for factor in [] if request.value is None else factors_of(request.value):
+    if dtype in SUMMED_LONG and _is_summed_long(request, unread):
+        for factor in (factor for value in request.read for factor in factors_of(value)):
             typing.convert(factor, dtype, torch.int64)
         dtype = torch.int64
     large = dtype is torch.bool and any(isinstance(n, complex) or n not in SMALL for n in typing.numbers)
     computed = torch.int64 if large or (dtype is torch.bool and typing.is_long) else dtype
-    if computed is not torch.bool and not computed.is_floating_point and not computed.is_complex:
-        for number in typing.numbers:
-            if isinstance(number, int):
-                number_as(number, computed)  # raises if it does not fit
+    for number in typing.numbers:
+        if isinstance(number, int) and computed is not torch.bool and not computed.is_floating_point and not computed.is_complex:
+            number_as(number, computed)  # raises if it does not fit
     truths = frozenset(NAMES[at] for at, (dtype_, _) in enumerate(kinds) if dtype_ is torch.bool)
     check_wrapping(request, truths, typing.converted, is_uint8=dtype is torch.uint8)
     return Promotion(dtype, computed)
 
 
-def _is_summed_long(request: Request, kinds: Sequence[Kind], unread: frozenset[int]) -> bool:
+def _is_summed_long(request: Request, unread: frozenset[int]) -> bool:
     """Whether torch accumulates booleans or narrow integers in int64: some summed index belongs to a single factor."""
     if request.op not in ("=", "+="):
         return False
-    subscripts = request.subscripts
-    if request.value is None:
-        terms = [frozenset(term) for at, term in enumerate(subscripts.operands) if at not in unread]
-    else:
-        terms = [frozenset(map(str, variables_in(factor))) for factor in factors_of(request.value) if not _is_unread(factor, unread)]
-    uses = Counter(name for term in terms for name in term if name not in subscripts.result)
-    return min(uses.values(), default=0) == 1
+    factors = factors_of(product_of(request.subscripts) if request.value is None else request.value)
+    uses = Counter(str(var) for factor in factors if not _is_unread(factor, unread) for var in set(variables_in(factor)))
+    return any(count == 1 for name, count in uses.items() if name not in request.subscripts.result)
 
 
 def _is_unread(factor: Expr, unread: frozenset[int]) -> bool:
@@ -188,17 +188,18 @@ class _Typing:
         types = [self.of(arg) for arg in args]
         tensors = [kind for kind in types if isinstance(kind, tuple)]
         numbers = [kind for kind in types if kind is not None and not isinstance(kind, tuple)]
+        widest = max(numbers, key=lambda number: list(NUMBERS).index(type(number)), default=None)
         if not tensors:
             folds = len(numbers) == len(args) and not any(isinstance(kind, complex) for kind in numbers)
             whole = is_whole and all(isinstance(kind, int) for kind in numbers)
-            return self._noted(evaluate(*numbers), whole) if folds else max(numbers, key=_rank, default=None)
+            return self._noted(evaluate(*numbers), whole) if folds else widest
         order = max(order for _, order in tensors)
         if is_test:
-            numbers = [kind for kind in numbers if not isinstance(kind, int)]
+            widest = None if isinstance(widest, int) else widest
             weak = [(dtype, kind) for dtype, kind in tensors if not kind and order and not dtype.is_floating_point and not dtype.is_complex]
             self.is_long |= any(dtype is not torch.bool for dtype, _ in weak)
             tensors = [kind for kind in tensors if kind not in weak]
-        dtype = result_type(tensors, max(numbers, key=_rank, default=None))
+        dtype = result_type(tensors, widest)
         if not is_whole and not dtype.is_floating_point and not dtype.is_complex:
             dtype = torch.get_default_dtype()
         for arg, kind in zip(args, types, strict=True):
@@ -212,11 +213,6 @@ class _Typing:
             self.converted.append(expr)
 
 
-def _rank(number: complex) -> int:
-    """The promotion order of a number's type: int, float, complex."""
-    return list(NUMBERS).index(type(number).__name__)
-
-
 def result_type(kinds: Iterable[tuple[torch.dtype, int]], number: complex | None = None) -> torch.dtype:
     """torch's result type for tensors and an optional number; complex64 instead of complex32.
 
@@ -225,11 +221,12 @@ def result_type(kinds: Iterable[tuple[torch.dtype, int]], number: complex | None
     >>> result_type([(torch.int64, 1)], 0.5), result_type([(torch.bool, 1)], 2), result_type([(torch.int8, 1)], 2)
     (torch.float32, torch.int64, torch.int8)
     """
-    return _result_type(frozenset((dtype, order > 0) for dtype, order in kinds), type(number).__name__, torch.get_default_dtype())
+    example = next((n for kind, n in NUMBERS.items() if isinstance(number, kind) and not isinstance(number, bool)), None)
+    return _result_type(frozenset((dtype, order > 0) for dtype, order in kinds), example, torch.get_default_dtype())
 
 
 @lru_cache(maxsize=1024)
-def _result_type(kinds: frozenset[tuple[torch.dtype, bool]], number: str, default: torch.dtype) -> torch.dtype:
+def _result_type(kinds: frozenset[tuple[torch.dtype, bool]], number: complex | None, default: torch.dtype) -> torch.dtype:
     """Cached part of :func:`result_type`; ``default`` is torch's default data type, which ``torch.result_type`` reads."""
     tensors = [dtype for dtype, has_dimensions in kinds if has_dimensions]
     scalars = [dtype for dtype, has_dimensions in kinds if not has_dimensions]
@@ -240,8 +237,8 @@ def _result_type(kinds: frozenset[tuple[torch.dtype, bool]], number: str, defaul
     except RuntimeError as error:
         listed = ", ".join(sorted(str(dtype) for dtype, _ in kinds))
         raise UnsupportedError(f"{listed} have no common data type: convert the operands with .to(torch.float32)") from error
-    if number in NUMBERS:
-        dtype = torch.result_type(torch.empty([1] * bool(tensors), dtype=dtype), NUMBERS[number])
+    if number is not None:
+        dtype = torch.result_type(torch.empty([1] * bool(tensors), dtype=dtype), number)
     return torch.complex64 if dtype is torch.complex32 else dtype
 
 
@@ -252,14 +249,15 @@ def has_complex_number(request: Request) -> bool:
 
 
 def number_as(number: complex, dtype: torch.dtype) -> Tensor:
-    """Convert a number to a 0-dimensional tensor.
+    """Convert a number that meets tensors of a data type to a 0-dimensional tensor, in the type to which torch promotes both.
 
     Raises:
         UnsupportedError: the number does not fit the data type.
 
-    >>> number_as(2, torch.float32)
-    tensor(2.)
+    >>> number_as(2, torch.float32), number_as(0.5, torch.int64), number_as(2, torch.bool)
+    (tensor(2.), tensor(0.5000), tensor(2))
     """
+    dtype = result_type([(dtype, 1)], number)
     try:
         return torch.tensor(number, dtype=dtype)
     except (RuntimeError, ValueError, OverflowError) as error:
@@ -268,12 +266,11 @@ def number_as(number: complex, dtype: torch.dtype) -> Tensor:
 
 def computed_dtype(request: Request, operands: Sequence[Operand]) -> str:
     """The data type in which a request is computed."""
-    kinds = tuple([(getattr(torch, operand.dtype), len(operand.shape)) for operand in operands])
-    return str(promotion_of(request, kinds).computed).removeprefix("torch.")
+    return STORED[promotion_of(request, tuple([(getattr(torch, op.dtype), len(op.shape)) for op in operands])).computed].name
 
 
 @lru_cache(maxsize=1024)
-def check_powers(request: Request, dtype: str) -> None:
+def check_powers(request: Request, dtype: torch.dtype) -> None:
     """Reject negative powers of integers, as torch does.
 
     Raises:
@@ -281,7 +278,7 @@ def check_powers(request: Request, dtype: str) -> None:
     """
     powers = (inner for value in request.read for inner in walk(value) if isinstance(inner, Apply) and inner.function == "pow")
     exponents = [power.args[1].value for power in powers if isinstance(power.args[1], Literal)]
-    if "int" in dtype and any(not isinstance(exponent, complex) and exponent < 0 for exponent in exponents):
+    if any(not isinstance(n, complex) and n < 0 for n in exponents) and not dtype.is_floating_point and not dtype.is_complex:
         raise UnsupportedError(f"a negative power of {dtype} values: convert the operands with .to(torch.float64)\n  {request}")
 
 
@@ -292,15 +289,15 @@ def check_operators(request: Request, dtype: str) -> None:
         UnsupportedError: a reduction needs infinity as its start, a comparison or function needs real numbers, or an integer's
             exponent is negative.
     """
-    if dtype.startswith("int") and request.op in REDUCTIONS and REDUCTIONS[request.op].times != "*":
+    if DTYPES[dtype].kind == "integer" and request.op in REDUCTIONS and REDUCTIONS[request.op].times != "*":
         raise UnsupportedError(
             f"{request.op} of {dtype} values: an empty reduction needs infinity, which {dtype} lacks; "
             f"convert the operands with .to(torch.float64)\n  {request}"
         )
-    check_powers(request, dtype)
-    if dtype.startswith("complex"):
-        operators = set() if request.value is None else operators_in(request.value)
-        refused = ({"<", "<=", ">", ">=", *FUNCTIONS} - {"where"}) & operators | {request.op} - {"=", "+=", "*="}
+    check_powers(request, getattr(torch, dtype))
+    if DTYPES[dtype].kind == "complex":
+        operators = {request.op, *(name for value in request.read for name in operators_in(value))}
+        refused = operators & {"<", "<=", ">", ">=", *FUNCTIONS, *REDUCTIONS} - {"where", "+=", "*="}
         if refused:
             suggestion = "convert the operands with .to(torch.float32), or use .values.real and .values.imag"
             raise UnsupportedError(f"{', '.join(sorted(refused))} of {dtype} values: {suggestion}\n  {request}")

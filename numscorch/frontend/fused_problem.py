@@ -124,7 +124,7 @@ def _result(
         owner = tensors[request.owner.tensor.name]
         return Access(TensorVar(name, owner.format, dtype, owner.index_dtype, shares=owner.name), indices), {}
     if request.form.prunes:
-        by_rows, index_dtype = Format([*[Dense()] * (len(indices) - 1), Compressed()]), index_dtype_of(operands, extents)
+        by_rows, index_dtype = Format([*[Dense()] * (len(indices) - 1), Compressed()]), index_dtype_of(operands, extents.values())
         return Access(TensorVar(name, by_rows, dtype, index_dtype, prunes=True, largest=request.form.largest), indices), {}
     access, strides = _row_major_output(name, indices, extents, dtype)
     return access, {name: strides}

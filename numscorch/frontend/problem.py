@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -176,10 +176,10 @@ def check_loops(problem: Problem, options: Options) -> None:
             )
 
 
-def index_dtype_of(operands: Sequence[Operand], extents: Mapping[IndexVar, int]) -> str:
+def index_dtype_of(operands: Sequence[Operand], sizes: Iterable[int]) -> str:
     """The index dtype of an assembled result."""
     wide = any(op.index_dtype == "int64" for op in operands if not op.format.is_dense)
-    return "int64" if wide or any(extent > INT32_MAX for extent in extents.values()) else "int32"
+    return "int64" if wide or any(size > INT32_MAX for size in sizes) else "int32"
 
 
 def extents_of(request: Request, operands: Sequence[Operand]) -> dict[IndexVar, int]:
@@ -261,7 +261,7 @@ def _split(
 
 def _choose_format(stmt: Assignment, accesses: Accesses, facts: Facts, format: Format | str | None, wanted: Format | None) -> Choice:
     """Choose the inferred or the requested format; a result that cannot be assembled in the requested one is converted."""
-    request, parts, index_dtype = accesses.request, accesses.parts, index_dtype_of(accesses.operands, accesses.extents)
+    request, parts, index_dtype = accesses.request, accesses.parts, index_dtype_of(accesses.operands, accesses.extents.values())
     inferred, why = infer_format(stmt, format == "infer", sum(bool(part.modulus) for part in parts), request.form.in_order)
     inferred = _assembled(inferred, inferred.lhs.tensor.format, index_dtype)
     if _is_filled_without_terms(stmt, accesses):

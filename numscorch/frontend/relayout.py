@@ -13,6 +13,7 @@ from functools import lru_cache
 from math import prod
 from typing import TypeVar
 
+from ..ir.dtype import DTYPES
 from ..ir.index import is_product
 from ..schedule import tuning
 from ..schedule.facts import AUTOMATIC, rounded
@@ -21,7 +22,6 @@ from .requests import Form, Operand, Request, row_major
 
 LINE = 16  # float32 values in a cache line
 T = TypeVar("T")
-LANES = ("float32", "float64")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ def layouts(request: Request, operands: Sequence[Operand], shape: Sequence[int],
     """
     names, result = request.subscripts.operands, request.subscripts.result
     is_sum = request.op in ("=", "+=") and (request.value is None or is_product(request.value))
-    if request.options != AUTOMATIC or dtype not in LANES or not is_sum:
+    if request.options != AUTOMATIC or not DTYPES[dtype].in_registers or not is_sum:
         return
     sparse = {name for indices, op in zip(names, operands, strict=True) if not op.format.is_dense for name in indices}
     if not sparse:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ..errors import ExpressionError, FormatError, NumscorchError, OperandError, SizeError
-from ..frontend.datatypes import COMPILED, target_of
+from ..frontend.datatypes import target_of
 from ..frontend.problem import extents_of, wanted_format
 from ..frontend.requests import NAMES, Operand
 from ..ir.format import COO, Format, as_format, dense
@@ -260,8 +260,8 @@ def _compile(bound: BoundEinsum, call: EinsumCall) -> None:
         return
     with torch.no_grad():
         compiled = find_plan(request, bound.format, *identify(ready))
-    dtype = next(spec for spec, name in COMPILED.items() if name == compiled.problem.result.dtype)
-    bound.result = OperandSpec(compiled.shape, compiled.problem.requested or compiled.problem.format, dtype)
+    problem = compiled.problem
+    bound.result = OperandSpec(compiled.shape, problem.requested or problem.format, getattr(torch, problem.result.dtype))
     bound._learn(call.operands)
 
 

@@ -30,7 +30,6 @@ from ..tensors.parameter import SparseParameter
 from ..tensors.sparse_tensor import SparseTensor
 
 TENSORS = (SparseTensor, Tensor, SparseParameter)
-FUSED = (torch.float32, torch.float64, torch.float16, torch.bfloat16)  # data types of fused operands
 RESERVED = frozenset(FUNCTIONS) | {"forall", "format", "stored"}  # names that operands can't have
 MOST_PROGRAMS = 256  # cached programs per function
 LIBRARIES = (Path(__file__).parent, Path(torch.__file__).parent)  # error texts name no lines of files in these folders
@@ -253,7 +252,7 @@ def _unsupported_operands(operands: list[Any]) -> str | None:
     if not any(map(_is_sparse, operands)):
         return "every operand is dense, so torch computes it"
     kinds = {str(o.dtype).removeprefix("torch.") for o in operands}
-    if len(kinds) > 1 or operands[0].dtype not in FUSED:
+    if len(kinds) > 1 or not operands[0].dtype.is_floating_point:
         return f"operands of data type {' and '.join(sorted(kinds))}: all must be floats of one type"
     return None
 

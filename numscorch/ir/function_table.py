@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import DivisionError
+from .dtype import DTYPES
 
 BY_ZERO = "an integer is divided by 0: divide by where(B == 0, 1, B), or convert the operands to floats with .to(torch.float64)"
 
@@ -54,7 +55,7 @@ class Function:
         (-inf, 8.0, 0)
         """
         with np.errstate(all="ignore"):
-            if self.whole is not None and dtype.startswith("int"):
+            if self.whole is not None and DTYPES[dtype].kind == "integer":
                 numbers = (*numbers[:-1], nonzero(numbers[-1])) if self.divides else numbers
                 return int(self.whole(*map(getattr(np, dtype), numbers)))
             return float(self.evaluate(*map(np.float64, numbers)))
@@ -259,4 +260,4 @@ def routine_of(name: str, dtype: str) -> str:
     >>> routine_of("floor", "float32"), routine_of("floor", "int8"), routine_of("relu", "int8")
     ('floor', 'whole_floor', 'relu')
     """
-    return f"whole_{name}" if dtype.startswith("int") and f"whole_{name}" in WHOLE else name
+    return f"whole_{name}" if DTYPES[dtype].kind == "integer" and f"whole_{name}" in WHOLE else name

@@ -13,7 +13,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+import numpy as np
+
 from ..errors import DivisionError
+from .dtype import DTYPES
 from .function_table import FUNCTIONS as FUNCTIONS, maximum, minimum
 from .index import Access, Apply, Binary, Expr, Literal, accesses_in, factors_of, product, walk
 
@@ -70,10 +73,9 @@ class Reduction:
         """
         if dtype == "bool":
             return self.identity > 0
-        if math.isfinite(self.identity) or not dtype.startswith("int"):
+        if math.isfinite(self.identity) or DTYPES[dtype].kind != "integer":
             return self.identity
-        largest = (1 << int(dtype.removeprefix("int")) - 1) - 1
-        return largest if self.identity > 0 else -largest - 1
+        return np.iinfo(dtype).max if self.identity > 0 else np.iinfo(dtype).min
 
 
 REDUCTIONS = {
@@ -220,7 +222,7 @@ def may_raise(expr: Expr) -> bool:
     [True, False]
     """
     calls = [inner for inner in walk(expr) if isinstance(inner, Apply) and FUNCTIONS[inner.function].divides]
-    return any(access.tensor.dtype.startswith("int") for call in calls for access in accesses_in(call.args[-1]))
+    return any(access.tensor.type.kind == "integer" for call in calls for access in accesses_in(call.args[-1]))
 
 
 def is_annihilated(expr: Expr) -> bool:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial, reduce
 from math import copysign
 
+from .dtype import DTYPES, DType
 from .format import Format
 from .tags import (
     SERIAL,
@@ -78,6 +79,11 @@ class TensorVar:
     is_returned: bool = False
     prunes: bool = False
     largest: tuple[int, int] | None = None
+
+    @property
+    def type(self) -> DType:
+        """Facts about the data type of its values."""
+        return DTYPES[self.dtype]
 
     @property
     def is_dense(self) -> bool:

@@ -15,7 +15,7 @@ from ..convert.construct import from_torch
 from ..errors import ExpressionError, FormatError, OperandError
 from ..explanation.explanation import read_format
 from ..files.load import load, suffix_of
-from ..frontend.datatypes import STORED, listed
+from ..frontend.datatypes import LISTED, STORED
 from ..frontend.requests import NAMES
 from ..frontend.statements import tensor_names
 from ..interface.api import einsum, evaluate
@@ -120,9 +120,9 @@ def _check_names(expr: str, names: tuple[str, ...], specs: Mapping[str, str], fo
 
 
 def _dtype(name: str) -> torch.dtype:
-    dtype = {str(stored).removeprefix("torch."): stored for stored in STORED}.get(name)
+    dtype = {known.name: stored for stored, known in STORED.items()}.get(name)
     if dtype is None:
-        raise OperandError(f"{name!r} is not a supported data type: use one of {listed()}")
+        raise OperandError(f"{name!r} is not a supported data type: use one of {LISTED}")
     return dtype
 
 

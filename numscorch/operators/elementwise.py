@@ -19,13 +19,14 @@ from ..convert.construct import from_torch
 from ..convert.values import densified
 from ..errors import OperandError, UnsupportedError
 from ..frontend.broadcasting import broadcast_shape
+from ..frontend.datatypes import number_as
 from ..frontend.requests import Request, access_of
 from ..frontend.statements import parse_statement
 from ..ir.functions import COMPARISONS, is_zero, simplified
 from ..ir.index import Access
 from ..ir.notation import parse_expr
 from ..programs.dispatch import compute
-from ..programs.evaluation import as_tensor, evaluate_parts
+from ..programs.evaluation import evaluate_parts
 from ..tensors.ledgers import densifying
 from ..tensors.packing import at_entries
 from ..tensors.parameter import unwrapped
@@ -140,7 +141,7 @@ def _scaled(operation: Callable[..., Tensor], tensor: Any, number: Any) -> Any:
     if type(tensor) is SparseTensor and (isinstance(number, int | float | complex) or (isinstance(number, Tensor) and number.ndim == 0)):
         scalar = number.item() if isinstance(number, Tensor) and not (number.is_floating_point() or number.is_complex()) else number
         if isinstance(scalar, int) and not (tensor.dtype.is_floating_point or tensor.dtype.is_complex):
-            as_tensor(scalar, tensor.dtype)
+            number_as(scalar, tensor.dtype)
         return SparseTensor(tensor.pattern, at_entries(tensor.pattern, lambda values: operation(values, number), tensor._values))
     return None
 
@@ -174,8 +175,6 @@ def div(input: Any, other: Any) -> Any:
     """The quotient at the numerator's entries; 0 / 0 is not computed at unstored entries."""
     if (scaled := _scaled(torch.div, input, other)) is not None:
         return scaled
-    if all(getattr(t, "ndim", 0) and not (t.dtype.is_floating_point or t.dtype.is_complex) for t in (input, other)):
-        input, other = input.to(torch.get_default_dtype()), other.to(torch.get_default_dtype())
     return _joined("{A} / {B}", input, other)
 
 

@@ -6,7 +6,6 @@ The move depends on the pattern only and is cached with it: repeated calls only 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from functools import reduce
 from itertools import chain
 from math import prod
 from typing import Any
@@ -18,6 +17,7 @@ from ..convert.construct import assemble, from_torch
 from ..convert.conversions import Conversion
 from ..convert.values import values_of
 from ..errors import RangeError, SizeError, UnsupportedError
+from ..frontend.datatypes import result_type
 from ..frontend.parser import Names, _place_of, parse_rearrangement, pointed
 from ..ir.format import COO, CSR, Format
 from ..ir.level import INT64_MAX
@@ -248,7 +248,7 @@ def cat(tensors: Sequence[Any], dim: int = 0) -> Any:
     starts = np.zeros((len(parts), first.ndim), np.int64)
     starts[1:, at] = np.cumsum(sizes[:-1])
     shape = (*first.shape[:at], sum(sizes), *first.shape[at + 1 :])
-    dtype = reduce(torch.promote_types, (t.dtype for t in every))
+    dtype = result_type((t.dtype, 1) for t in every)
     return join_entries([t.to(dtype) for t in parts], starts, shape, fitting(first, shape, True))
 
 

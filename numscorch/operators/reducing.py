@@ -12,7 +12,7 @@ import torch
 
 from ..convert.values import strided
 from ..errors import OperandError, RangeError, SizeError, UnsupportedError
-from ..frontend.datatypes import SUMMED_LONG, WIDENED
+from ..frontend.datatypes import SUMMED_LONG, computed_in
 from ..frontend.requests import NAMES, Request, access_of
 from ..frontend.statements import parse_statement
 from ..programs.dispatch import compute
@@ -151,7 +151,7 @@ def mean(input: Any, dim: Dim = None, keepdim: bool = False, *, dtype: torch.dty
     if not (input.dtype.is_floating_point or input.dtype.is_complex):
         raise UnsupportedError(f"the mean of {input.dtype} values would be truncated to integers: convert with .to(torch.float32)")
     terms = product(input.shape[d] for d in normalize_dims(dim, input.ndim))
-    total = sum(input.to(WIDENED.get(input.dtype, input.dtype)), dim, keepdim)  # 16-bit types are rounded only at the end
+    total = sum(input.to(computed_in(input.dtype)), dim, keepdim)  # 16-bit types are rounded only at the end
     total = total if terms else strided(total)  # every entry is NaN
     return (total / float(terms) if isinstance(total, torch.Tensor) else div(total, float(terms))).to(input.dtype)
 
@@ -174,7 +174,7 @@ def _softmax(name: str, what: str) -> Callable[..., Any]:
     def softmax(input: Any, dim: int, dtype: torch.dtype | None = None, *, _stacklevel: int = 3) -> Any:
         input = input if dtype is None else input.to(dtype)
         place = normalize_dim(dim, input.ndim)
-        wide = input.to(WIDENED[input.dtype]) if input.dtype in WIDENED else input  # 16-bit types are rounded only at the end
+        wide = input.to(computed_in(input.dtype))  # 16-bit types are rounded only at the end
         result = evaluate_parts(_softmax_program(name, input.ndim, place), {"A": wide}, None)
         return result if wide is input else result.to(input.dtype)
 

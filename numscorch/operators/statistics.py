@@ -14,7 +14,7 @@ import torch
 from ..convert.construct import from_torch
 from ..convert.values import densified, others_at, strided, values_of, with_entries
 from ..errors import SizeError, UnsupportedError
-from ..frontend.datatypes import WIDENED
+from ..frontend.datatypes import computed_in
 from ..ir.level import INT64_MAX
 from ..machine.memory import COORDINATE, check_entries
 from ..tensors.arrays import as_integer
@@ -45,7 +45,7 @@ def _moments(input: SparseTensor, dim: Dim, correction: float) -> tuple[torch.Te
     """
     if not (input.dtype.is_floating_point or input.dtype.is_complex):
         raise UnsupportedError(f"the variance of {input.dtype} values is not an integer: convert with .to(torch.float32)")
-    wide = input.to(WIDENED.get(input.dtype, input.dtype))
+    wide = input.to(computed_in(input.dtype))
     number = float(prod(input.shape[d] for d in normalize_dims(dim, input.ndim)))  # may exceed int64
     values = values_of(wide)
     mean = _sum_at(wide, values, dim) / number if number else _sum_at(wide, values, dim) * torch.nan
@@ -85,7 +85,7 @@ def logsumexp(input: SparseTensor, dim: Any, keepdim: bool = False) -> torch.Ten
     tensor([1.3863, 1.3863])
     """
     input = input if input.dtype.is_floating_point or input.dtype.is_complex else input.to(torch.get_default_dtype())
-    wide = input.to(WIDENED.get(input.dtype, input.dtype))
+    wide = input.to(computed_in(input.dtype))
     number = float(prod(input.shape[d] for d in normalize_dims(dim, input.ndim)))  # may exceed int64
     values = values_of(wide)
     largest = strided(amax(wide.with_values(wide.values.detach()), dim, keepdim=True)) if number else _sum_at(wide, values.detach(), dim)

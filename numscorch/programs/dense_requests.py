@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from ..errors import DivisionError
-from ..frontend.datatypes import WIDENED, check_powers, target_of
-from ..frontend.requests import NAMES, Request, logical, product_of
+from ..frontend.datatypes import check_powers, computed_in, target_of
+from ..frontend.requests import NAMES, Request, product_of
 from ..ir.function_table import BY_ZERO
 from ..ir.functions import COMPARISONS, FUNCTIONS, REDUCTIONS, start_of, terms_of
 from ..ir.index import Access, Apply, Binary, Expr, Literal
@@ -84,13 +84,11 @@ def dense_result(request: Request, *tensors: Tensor) -> Tensor:
     if request.is_product and {tensor.dtype for tensor in tensors} in FLOATS:  # fast path
         return _einsum(_product_text(request) or "", tensors)
     target = target_of(request, tensors)
-    check_powers(request, str(target.computed if target is not None else tensors[0].dtype))
+    check_powers(request, target.computed if target is not None else tensors[0].dtype)
     if target is None or (torch.bool is not target.computed is target.result and {target.result} == {tensor.dtype for tensor in tensors}):
         return _einsum(_product_text(request) or "", tensors) if request.is_product else _value(request, tensors)
-    dtype = target.computed
-    if dtype is torch.bool:
-        request, dtype = logical(request), WIDENED[torch.bool]
-    return _value(request, [tensor.to(dtype) for tensor in tensors]).to(target.result)
+    dtype = computed_in(torch.bool) if target.computed is torch.bool else target.computed
+    return _value(target.of_kernels(request), [tensor.to(dtype) for tensor in tensors]).to(target.result)
 
 
 def _einsum(text: str, tensors: Sequence[Tensor]) -> Tensor:

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from ..errors import UnsupportedError
-from ..frontend.datatypes import WIDENED, Promotion, target_of, unread_in
+from ..frontend.datatypes import Promotion, computed_in, target_of, unread_in
 from ..frontend.problem import wanted_format
-from ..frontend.requests import NAMES, Request, einsum_request, logical
+from ..frontend.requests import NAMES, Request, einsum_request
 from ..frontend.statements import ProgramPart
 from ..ir.format import COO, Format, as_format, sorted_format
 from ..runtime.plans import find_plan, known_plan, remember
@@ -126,13 +126,10 @@ def _compute_promoted(request: Request, operands: Sequence[Any], target: Promoti
     16-bit floats are computed and accumulated in 32 bits, and the result is rounded once; uint8 is computed in 16 bits, bool in
     8. Masks and operands within ``stored`` may have any data type, because their values are not read.
     """
-    unread = unread_in(request, len(operands))
-    if target.computed is torch.bool:
-        request = logical(request)
-    dtype = WIDENED.get(target.computed, target.computed)
-    promoted = [converted(o, WIDENED.get(o.dtype, o.dtype) if at in unread else dtype) for at, o in enumerate(operands)]
+    unread, dtype = unread_in(request, len(operands)), computed_in(target.computed)
+    promoted = [converted(o, computed_in(o.dtype) if at in unread else dtype) for at, o in enumerate(operands)]
     with without_autocast():  # autocast narrows intermediates
-        result = compute(request, promoted, format).to(target.result)
+        result = compute(target.of_kernels(request), promoted, format).to(target.result)
     return result if out is None else write(out, result)
 
 

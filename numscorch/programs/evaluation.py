@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ..errors import ExpressionError, SizeError
-from ..frontend.datatypes import WIDENED, number_as
+from ..frontend.datatypes import WIDENED, number_as, result_type
 from ..frontend.gradient_requests import CONSTANT
 from ..frontend.statements import ProgramPart, parse_program, tensor_names, written_access
 from ..ir.format import Format
@@ -91,9 +91,7 @@ def _chain_key(text: Any, operands: Mapping[str, Any], format: Any) -> tuple[lis
             return None
         values = [_number(operand, leading) if type(operand) in NUMBERS else operand for operand in values]
     ready, signatures = identify(values)
-    if None in signatures or not WIDENED.keys().isdisjoint(signatures):
-        return None
-    if SCALAR in signatures and len({operand.dtype for operand in ready}) > 1:
+    if None in signatures or not WIDENED.keys().isdisjoint(signatures) or (SCALAR in signatures and len({o.dtype for o in ready}) > 1):
         return None
     if any(type(operand) is SparseTensor and type(value) is not SparseTensor for operand, value in zip(ready, values, strict=True)):
         return None
@@ -102,7 +100,7 @@ def _chain_key(text: Any, operands: Mapping[str, Any], format: Any) -> tuple[lis
 
 def _number(value: float, dtype: torch.dtype) -> Tensor:
     """Return a number as a cached tensor, which must not be modified."""
-    return _remembered_number(value, dtype) if value else as_tensor(value, dtype)  # no cache: 0.0 and -0.0 are equal as keys
+    return _remembered_number(value, dtype) if value else number_as(value, dtype)  # no cache: 0.0 and -0.0 are equal as keys
 
 
 def _evaluated(text: str, operands: Mapping[str, Any], format: Format | str | None, recorder: ChainRecorder | None) -> Any:
@@ -223,30 +221,12 @@ def _operand(value: Any, operands: Mapping[str, Any]) -> Any:
     tensors = [other for other in operands.values() if isinstance(other, SparseTensor | Tensor)]
     leading = [tensor.dtype for tensor in tensors if tensor.ndim > 0]
     if isinstance(value, int | float | complex):
-        return as_tensor(value, [*leading, *(tensor.dtype for tensor in tensors), torch.get_default_dtype()][0])
+        return number_as(value, [*leading, *(tensor.dtype for tensor in tensors), torch.get_default_dtype()][0])
     is_readable = isinstance(value, Tensor) and value.ndim == 0 and value.layout is STRIDED and value.is_cpu
-    if not leading or not is_readable or value.dtype == leading[0] or _promoted(leading[0], value) != leading[0]:
+    if not leading or not is_readable or value.dtype == leading[0] or result_type([(leading[0], 1), (value.dtype, 0)]) != leading[0]:
         return value
-    as_tensor(value.item(), leading[0])
+    number_as(value.item(), leading[0])
     return value.to(leading[0])
 
 
-def _promoted(dtype: torch.dtype, scalar: Any) -> torch.dtype:
-    """Return torch's result type of a tensor of this data type times a scalar.
-
-    >>> _promoted(torch.int32, 2.5), _promoted(torch.float32, torch.tensor(2.5, dtype=torch.float64))
-    (torch.float32, torch.float32)
-    """
-    return torch.result_type(torch.empty(1, dtype=dtype), scalar)
-
-
-def as_tensor(number: complex, dtype: torch.dtype) -> Tensor:
-    """Convert a number to a tensor of a data type, promoted by torch's rules if the type cannot hold the number.
-
-    >>> as_tensor(2, torch.float32), as_tensor(0.5, torch.int64), as_tensor(2, torch.bool)
-    (tensor(2.), tensor(0.5000), tensor(2))
-    """
-    return number_as(number, _promoted(dtype, number))
-
-
-_remembered_number = lru_cache(maxsize=256, typed=True)(as_tensor)
+_remembered_number = lru_cache(maxsize=256, typed=True)(number_as)

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..frontend.datatypes import WIDENED
+from ..frontend.datatypes import computed_in
 from ..frontend.fused_problem import FusedRequest, valued
 from ..frontend.requests import NAMES
 from ..ir.format import COO, CSR
@@ -25,7 +25,7 @@ def widened_operand(operand: SparseTensor | Tensor) -> SparseTensor | Tensor:
         operand = attached(operand)
     elif operand.layout is not STRIDED:
         operand = by_rows(attached(operand))
-    return converted(operand, WIDENED.get(operand.dtype, operand.dtype))
+    return converted(operand, computed_in(operand.dtype))
 
 
 def by_rows(operand: SparseTensor) -> SparseTensor:

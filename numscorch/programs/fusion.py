@@ -19,6 +19,7 @@ from ..frontend.fused_problem import FusedRequest, Member
 from ..frontend.parser import Subscripts
 from ..frontend.requests import MOST_OPERANDS, NAMES, Form, Operand, only_patterns
 from ..frontend.statements import ProgramPart, base_of, valued_access
+from ..ir.dtype import DTYPES
 from ..ir.format import Format, dense
 from ..ir.functions import is_zero, simplified
 from ..ir.index import Access, Assignment, Expr, IndexVar, TensorVar, accesses_in, mapped, variables_in
@@ -30,8 +31,6 @@ from .torch_sparse import wrap
 
 JOINING = ("=", "+=", "max=", "min=", "stored max=")  # assignment operators that can be fused
 MOST_ACCESSES = 1000  # upper bound of the operand accesses of a part with all intermediate results inlined
-FUSED = ("float32", "float64", "float16", "bfloat16")  # data types that can be fused; kernels widen the 16-bit types
-DTYPES = {dtype: str(dtype).removeprefix("torch.") for dtype in STORED}
 
 
 class NotFused(Exception):
@@ -52,15 +51,15 @@ class OperandKind:
         """Return the kind of a tensor or of a description of one; None if kernels do not accept it."""
         if isinstance(operand, Operand):
             return cls(len(operand.shape), operand.dtype, None if operand.format.is_dense else operand.format, _units(operand.shape))
-        if not isinstance(operand, SparseTensor | Tensor) or (dtype := DTYPES.get(operand.dtype)) is None:
+        if not isinstance(operand, SparseTensor | Tensor) or (dtype := STORED.get(operand.dtype)) is None:
             return None
         if isinstance(operand, Tensor):
             if operand.layout is torch.strided:
-                return cls(operand.ndim, dtype, None, _units(operand.shape))
+                return cls(operand.ndim, dtype.name, None, _units(operand.shape))
             if operand.layout is torch.sparse_coo and not operand.is_coalesced():
                 return None
             operand = by_rows(wrap(operand))
-        return cls(operand.ndim, dtype, None if operand.pattern.is_dense else operand.format, _units(operand.shape))
+        return cls(operand.ndim, dtype.name, None if operand.pattern.is_dense else operand.format, _units(operand.shape))
 
 
 def _units(shape: Sequence[int]) -> tuple[int, ...]:
@@ -220,7 +219,7 @@ class _Fusing:
         dtypes = {self._kind(name).dtype for name in read - {part.name for part in self.parts}}
         if any(has_complex_number(part.request) for part in self.parts):
             raise NotFused("it has a complex number: only floats are fused")
-        if len(dtypes) != 1 or not dtypes <= set(FUSED):
+        if len(dtypes) != 1 or any(DTYPES[dtype].kind != "floating" for dtype in dtypes):
             raise NotFused(f"data types {', '.join(sorted(dtypes))}: only floats of one data type are fused")
 
     def _check_size(self) -> None:

@@ -24,6 +24,7 @@ from ..frontend.relayout import row_length, with_last
 from ..frontend.requests import NAMES, Operand, row_major
 from ..ir import index as ix
 from ..ir.derived_formats import flattened, realized
+from ..ir.dtype import DTYPES
 from ..ir.format import Format
 from ..ir.functions import REDUCTIONS, start_of
 from ..ir.lattice import make_lattice
@@ -169,7 +170,7 @@ class Binder:
             return f"p{at}_{self.view_number(param)}" if param.is_array else None
         if operand.format.is_dense:
             is_read = self.problem.layout is None or at not in self.problem.layout.operands
-            return f"o{at}.data_ptr()" if is_read and not operand.dtype.startswith("complex") else None
+            return f"o{at}.data_ptr()" if is_read and DTYPES[operand.dtype].kind != "complex" else None
         return f"a{at}" if self.stored(param.of) == operand.format else None
 
     def workspace_lines(self) -> list[str]:
@@ -187,7 +188,7 @@ class Binder:
         used = {param.name: param for param in self.kernel.source.params if param.what == "parts"}
         for name, param in used.items():
             places = self.places(param.of)
-            self.checks.append(f"check_parts({self.number(places)}, {np.dtype(param.dtype).itemsize}, stmt, {len(self.problem.shape)})")
+            self.checks.append(f"check_parts({self.number(places)}, {DTYPES[param.dtype].itemsize}, stmt, {len(self.problem.shape)})")
             lines.append(f"{name} = space(n * {self.number(places)}, np.{param.dtype})")
         return lines
 
@@ -267,7 +268,7 @@ class Binder:
         if self.result.shares is not None:
             size, is_large = f"P{self.shared}.counts[-1]", self.is_large(self.operands[self.shared].counts[-1:])
         else:
-            self.checks.append(f"check_memory({self.numbers_of(self.problem.shape)}, {np.dtype(self.result.dtype).itemsize}, stmt)")
+            self.checks.append(f"check_memory({self.numbers_of(self.problem.shape)}, {self.result.type.itemsize}, stmt)")
             shape = self.written_shape
             if self.problem.rows is not None:
                 shape = (self.problem.rows, *shape[self._first_long_dimension(shape) + 1 :])
@@ -281,7 +282,7 @@ class Binder:
 
     def is_large(self, shape: Sequence[int]) -> bool:
         """Whether a result is large enough for pooled memory."""
-        return prod(shape) * np.dtype(self.result.dtype).itemsize >= SMALLEST
+        return prod(shape) * self.result.type.itemsize >= SMALLEST
 
     def spaced(self, shape: Sequence[int]) -> tuple[int, ...]:
         """The shape of a result's memory, whose rows may be padded."""
@@ -347,7 +348,7 @@ class Binder:
             return f"flat(L{at}(o{at}))"
         if operand.strides != row_major(operand.shape):
             return f"flat(o{at})"
-        if operand.dtype.startswith("complex"):  # NumPy has no lazily conjugated arrays
+        if DTYPES[operand.dtype].kind == "complex":  # NumPy has no lazily conjugated arrays
             return f"o{at}.resolve_conj().numpy().ravel()"
         return f"o{at}.numpy()" if len(operand.shape) == 1 else f"o{at}.numpy().ravel()"
 

@@ -27,7 +27,7 @@ from ..ir.levels import Compressed
 from ..ir.symbolic import evaluated
 from ..machine.buffer_pool import room
 from ..schedule import tuning
-from ..schedule.facts import Target, itemsize
+from ..schedule.facts import Target
 from ..tensors.ledgers import note
 from ..tensors.pattern import Pattern
 from .binder import Bind
@@ -107,7 +107,7 @@ def slabs_of(problem: Problem, request: Request, operands: Sequence[Operand], ta
         return None
     extent, lanes = problem.shape[0], target.lanes(problem.result.dtype)
     sizes = [prod(operands[at].shape) for at in layout.operands] + [prod(problem.shape)]
-    if extent < 2 * tuning.SLAB or sum(sizes) * itemsize(problem.result.dtype) <= 2 * target.own_cache:
+    if extent < 2 * tuning.SLAB or sum(sizes) * problem.result.type.itemsize <= 2 * target.own_cache:
         return None
     places = {at: indices.index(layout.index) for at, indices in enumerate(request.subscripts.operands) if layout.index in indices}
     if any(operands[at].shape[place] != extent for at, place in places.items()):

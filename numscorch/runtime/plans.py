@@ -19,7 +19,7 @@ from ..codegen.kernel import BUILDING, Kernel, build, build_plain
 from ..codegen.source import Source, generate
 from ..errors import ScheduleError, UnsupportedError
 from ..frontend.copy_statements import copy_problem
-from ..frontend.datatypes import COMPILED, WIDENED, listed
+from ..frontend.datatypes import LISTED, STORED
 from ..frontend.fused_problem import FusedRequest, fused_problem
 from ..frontend.problem import Problem, check_loops, make_problem
 from ..frontend.relayout import moving, strides_with_last, with_last
@@ -381,12 +381,12 @@ def describe(operand: Any) -> Operand:
     """
     if operand.device.type != "cpu":
         raise UnsupportedError(f"an operand is on {operand.device}: numscorch runs on the CPU, so pass operand.cpu()")
-    dtype, shape = COMPILED.get(WIDENED.get(operand.dtype, operand.dtype)), tuple(operand.shape)
-    if dtype is None:
-        raise UnsupportedError(f"data type {operand.dtype} is not compiled, only {listed()}: convert with .to(torch.float32)")
+    stored, shape = STORED.get(operand.dtype), tuple(operand.shape)
+    if stored is None:
+        raise UnsupportedError(f"data type {operand.dtype} is not compiled, only {LISTED}: convert with .to(torch.float32)")
     if not isinstance(operand, SparseTensor):
         strides = row_major(shape) if operand.is_contiguous() else tuple(operand.stride())
-        return Operand(dense(len(shape)), shape, dtype, strides=strides)
+        return Operand(dense(len(shape)), shape, stored.computed, strides=strides)
     pattern = operand.pattern
     facts = pattern.counts, pattern.spreads, pattern.has_long_rows, pattern.peaks
-    return Operand(pattern.format, shape, dtype, pattern.index_dtype, (), *facts)
+    return Operand(pattern.format, shape, stored.computed, pattern.index_dtype, (), *facts)

@@ -16,7 +16,6 @@ from .cost import counts_of
 from .facts import AUTOMATIC, GENERIC, Facts, Options, Target
 
 MOST_OPERANDS = 3  # operands of a merge; a merge has one loop per subset of its operands
-MASKED = frozenset({"float32", "float64", "int32", "int64"})  # data types of masked operands
 
 
 def merge_without_branches(stmt: Stmt, facts: Facts, target: Target = GENERIC, options: Options = AUTOMATIC) -> tuple[Stmt, str] | None:
@@ -74,7 +73,8 @@ def merged_in(loop: Forall, body: Assignment) -> list[str]:
         return []
     if not (is_append or (lhs.tensor.is_scalar and body.op == "+=")) or not is_zero(simplified(body.rhs, names)):
         return []
-    return names if all(access.tensor.dtype in MASKED for access in (lhs, *accesses_in(body.rhs))) else []
+    types = [access.tensor.type for access in (lhs, *accesses_in(body.rhs))]
+    return names if all(dtype.kind in ("floating", "integer") and dtype.itemsize >= 4 for dtype in types) else []  # masks have 4 or 8 bytes
 
 
 def _is_compressed(access: Access, loop: Forall) -> bool:

@@ -8,6 +8,7 @@ from functools import lru_cache, wraps
 from math import ceil
 from typing import Any, ParamSpec, TypeVar
 
+from ..ir.dtype import DTYPES
 from ..ir.format import Format
 from ..ir.index import IndexVar
 from ..ir.symbolic import Decisions, decides
@@ -38,7 +39,7 @@ class Target:
 
     def lanes(self, dtype: str) -> int:
         """Number of values of a dtype in a SIMD register."""
-        return self.vector_bytes // (8 if dtype in ("float64", "int64", "complex64", "complex128") else 4)
+        return self.vector_bytes // DTYPES[dtype].lane
 
 
 GENERIC = Target()  # a processor with AVX2
@@ -279,15 +280,6 @@ def forget_answers() -> None:
     """Forget all results that :func:`by_answers` and code generation remember; tests that change thresholds call it."""
     for forget in FORGET:
         forget()
-
-
-def itemsize(dtype: str) -> int:
-    """Bytes of one value; 0 for a pattern, which has no values.
-
-    >>> [itemsize(dtype) for dtype in ("float32", "int8", "complex128", "pattern")]
-    [4, 1, 16, 0]
-    """
-    return int("".join(filter(str.isdigit, dtype)) or 0) // 8
 
 
 @decides

@@ -22,7 +22,6 @@ from ..ir.index import (
 )
 from . import tuning
 from .facts import AUTOMATIC, GENERIC, Facts, Options, Target
-from .vector import LANES
 
 
 def flatten_sum(stmt: Stmt, facts: Facts, target: Target = GENERIC, options: Options = AUTOMATIC) -> tuple[Stmt, str] | None:
@@ -81,11 +80,10 @@ def _operand_visited_once(loops: list[Forall], body: Assignment) -> Access | Non
 
 def _tag(body: Assignment, operand: Access, facts: Facts, target: Target) -> FlatSum:
     """Use enough registers to hide the latency of a sum, fewer for few entries; one value at a time without vector instructions."""
-    dtype = body.lhs.tensor.dtype
     operators = operators_in(body.rhs) - {"*"}
-    if dtype not in LANES or not operators <= set(REGISTER_FUNCTIONS):
+    if not body.lhs.tensor.type.in_registers or not operators <= set(REGISTER_FUNCTIONS):
         return FlatSum(1, 1)
-    lanes, registers = target.lanes(dtype), tuning.SUMS_IN_FLIGHT
+    lanes, registers = target.lanes(body.lhs.tensor.dtype), tuning.SUMS_IN_FLIGHT
     while registers > 1 and facts.count(operand.tensor.name)[1][-1] < tuning.FLAT_SUM_STEPS * registers * lanes:
         registers //= 2
     return FlatSum(lanes, registers)

@@ -38,7 +38,7 @@ from . import Step, tuning
 from .facts import Facts, Target, by_answers
 from .loop_order import unit_stride
 from .parallel import parallelize
-from .vector import LANES, result_tag, take_positions, vectorize
+from .vector import result_tag, take_positions, vectorize
 from .workspace import NAMES, insert_workspaces
 
 
@@ -143,7 +143,7 @@ def _vectorize_append(nest: Stmt, facts: Facts) -> Stmt:
     vector_forall<8 x 8, once>(k, C[i,k] = where(C_row[k] <= t, 0, C_row[k]))
     """
     match nest:
-        case Forall(var, Assignment(lhs, rhs)) if lhs.tensor.dtype in LANES and lhs.indices[-1:] == (var,) and facts.is_tiled(var):
+        case Forall(var, Assignment(lhs, rhs)) if lhs.tensor.type.in_registers and lhs.indices[-1:] == (var,) and facts.is_tiled(var):
             tiles, along = facts.tiling(var), [a for a in accesses_in(rhs) if var in a.indices]
             is_dense = all(a.tensor.is_dense and unit_stride(a, var) for a in along) and can_run_in_registers(rhs)
             fits = lhs.tensor.largest is None or tiles.lanes % lhs.tensor.largest[1] == 0
@@ -166,7 +166,7 @@ def inner_orders(member: Assignment, outer: Sequence[IndexVar]) -> list[list[Ind
     stored = [var for var in used if any(a.sparse_levels(var) for a in accesses_in(member.rhs))]
     summed = [var for var in used if var not in member.lhs.indices and var not in stored]
     dense_vars = [var for var in used if var not in stored and var not in summed]
-    side_by_side = is_product(member.rhs) and member.op in ("=", "+=") and member.lhs.tensor.dtype in LANES
+    side_by_side = is_product(member.rhs) and member.op in ("=", "+=") and member.lhs.tensor.type.in_registers
     accesses = [member.lhs, *accesses_in(member.rhs)]
     side_by_side = side_by_side and all(unit_stride(a, var) for var in dense_vars[-1:] for a in accesses if var in a.indices)
     sums_last = [*dense_vars, *stored, *summed]
@@ -187,7 +187,7 @@ def _vectorize_loop(nest: Stmt, facts: Facts, target: Target) -> Stmt:
 def _tag_loop(loop: Forall, facts: Facts, target: Target) -> Forall:
     """Tag a loop to take several positions at once, or several adjacent coordinates; return other loops unchanged."""
     var, term = loop.var, loop.body
-    if not isinstance(term, Assignment) or term.lhs.tensor.dtype not in LANES or not can_run_in_registers(term.rhs):
+    if not isinstance(term, Assignment) or not term.lhs.tensor.type.in_registers or not can_run_in_registers(term.rhs):
         return loop
     if any(a.sparse_levels(var) for a in accesses_in(term.rhs)):
         gathered = take_positions(loop, term, facts, target)

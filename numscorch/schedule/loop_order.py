@@ -309,7 +309,7 @@ class Orders:
 def _is_rounded(stmt: Assignment) -> bool:
     """Whether the statement adds floating-point terms, of one sparse operand or to a dense result."""
     result = stmt.lhs.tensor
-    return (result.is_dense or len(_sparse(stmt)) == 1) and stmt.op in ("=", "+=") and result.dtype.startswith(("float", "complex"))
+    return (result.is_dense or len(_sparse(stmt)) == 1) and stmt.op in ("=", "+=") and result.type.is_rounded
 
 
 def _sums_inside(loops: tuple[IndexVar, ...], result: set[IndexVar]) -> bool:

@@ -84,9 +84,7 @@ def _is_scattered(assignment: Assignment, loops: list[Forall]) -> bool:
     """Whether the first of these loops is summed, and the loops add to several adjacent places in memory."""
     lhs = assignment.lhs
     inner = {loop.var for loop in loops}
-    if assignment.op != "+=" or loops[0].var in lhs.indices or not inner & set(lhs.indices):
-        return False
-    if not lhs.tensor.dtype.startswith(("float", "complex")):
+    if assignment.op != "+=" or loops[0].var in lhs.indices or not inner & set(lhs.indices) or not lhs.tensor.type.is_rounded:
         return False
     if not lhs.tensor.is_dense:
         return isinstance(lhs.tensor.format.levels[0], Flagged | Listed)

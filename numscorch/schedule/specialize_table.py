@@ -27,7 +27,7 @@ from ..ir.index import (
 )
 from ..ir.workspace_levels import Held
 from . import tuning
-from .facts import AUTOMATIC, GENERIC, Facts, Options, Target, itemsize
+from .facts import AUTOMATIC, GENERIC, Facts, Options, Target
 from .loop_order import chosen_by_table
 from .tiles import tiled
 from .vector import narrowed
@@ -77,7 +77,7 @@ def _registers_of_a_kind(chooser: Access, lanes: IndexVar, tag: Vector, stmt: St
     kind has several rows, which share loads, or so few columns that loading the sums takes longer.
     """
     each, rows = _sizes(chooser)
-    chunk, size = chooser.tensor.format.levels[-2].kind_chunk, itemsize(result_of(stmt).tensor.dtype)
+    chunk, size = chooser.tensor.format.levels[-2].kind_chunk, result_of(stmt).tensor.type.itemsize
     if each > 1 or chunk < tuning.TABLE_COLUMNS * rows:
         return 0
     results = prod(facts.extent(var) for var in result_of(stmt).indices if var != lanes)
@@ -132,7 +132,7 @@ def _tiles(
     own cache, the dense rows of a tile stay in the nearest cache and are as wide as one register tile. Otherwise they stay in
     half of the core's own cache, on pages that the TLB finds quickly.
     """
-    size, chunk = itemsize(result_of(stmt).tensor.dtype), chooser.tensor.format.levels[-2].kind_chunk
+    size, chunk = result_of(stmt).tensor.type.itemsize, chooser.tensor.format.levels[-2].kind_chunk
     least = registers * target.lanes(result_of(stmt).tensor.dtype)
     rows = prod(facts.extent(var) for var in result_of(stmt).indices if var != lanes)
     if rows * least * size * 4 <= target.own_cache:

@@ -9,7 +9,7 @@ from math import prod
 from ..errors import ScheduleError
 from ..ir.index import Access, Assignment, Forall, IndexVar, Stmt, Tile, assignments, loops_of, map_assignments, operands_of, result_of
 from . import tuning
-from .facts import AUTOMATIC, GENERIC, Facts, Options, Target, itemsize
+from .facts import AUTOMATIC, GENERIC, Facts, Options, Target
 from .loop_order import unit_stride
 from .parallel import work_of
 
@@ -72,12 +72,12 @@ def _values(access: Access, facts: Facts) -> float:
 
 def _tile_size(access: Access, var: IndexVar, facts: Facts, target: Target) -> int:
     """The largest power of two whose tiles of an operand fit in their share of the cache; 0 if tiles do not pay."""
-    total = _values(access, facts) * itemsize(access.tensor.dtype)
+    total = _values(access, facts) * access.tensor.type.itemsize
     if total <= target.cache / tuning.TILED_SHARE:
         return 0
     limit = int(target.cache / tuning.TILE_SHARE / total * facts.extent(var))
     size = 1 << max(limit.bit_length() - 1, 0)
-    return size if size * itemsize(access.tensor.dtype) >= tuning.TILE_ROW else 0
+    return size if size * access.tensor.type.itemsize >= tuning.TILE_ROW else 0
 
 
 def tiled(stmt: Stmt, var: IndexVar, size: int) -> Stmt:

@@ -33,7 +33,7 @@ from ..ir.index import (
     wrap,
 )
 from . import tuning
-from .facts import AUTOMATIC, GENERIC, Facts, Options, Target, is_divisible, itemsize
+from .facts import AUTOMATIC, GENERIC, Facts, Options, Target, is_divisible
 from .tiles import tiled
 from .vector import narrowed
 from .workspace import moved_by
@@ -82,7 +82,7 @@ def _choose_tile(var: IndexVar, outer: set[IndexVar], times: int, stmt: Stmt, fa
     core's own cache. There are no tiles if the operands of all coordinates fit, or if tiles would be too small.
     """
     moving = [access for access in operands_of(stmt) if access.tensor.is_dense and var in access.indices]
-    each = sum(prod(facts.extent(v) for v in moved_by(access) - outer) * itemsize(access.tensor.dtype) for access in moving)
+    each = sum(prod(facts.extent(v) for v in moved_by(access) - outer) * access.tensor.type.itemsize for access in moving)
     near_size = int(tuning.NEAREST_CACHE / each) // times * times if each else 0
     if 0 < near_size < facts.extent(var) and _pays_in_the_nearest(each, var, outer, times, stmt, facts, target):
         return near_size, "the nearest cache"
@@ -105,8 +105,8 @@ def _pays_in_the_nearest(each: float, var: IndexVar, outer: set[IndexVar], times
 
 def _bytes_of(access: Access, facts: Facts) -> float:
     if access.tensor.is_dense:
-        return prod(facts.extent(v) for v in access.indices) * itemsize(access.tensor.dtype)
-    return facts.count(access.tensor.name)[1][-1] * itemsize(access.tensor.dtype)
+        return prod(facts.extent(v) for v in access.indices) * access.tensor.type.itemsize
+    return facts.count(access.tensor.name)[1][-1] * access.tensor.type.itemsize
 
 
 def _choices(

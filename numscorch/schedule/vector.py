@@ -37,8 +37,6 @@ from .loop_order import unit_stride
 from .tiles import tiled
 from .workspace import free_names, sum_in_register, summed_tail
 
-LANES = ("float32", "float64")  # data types with vector intrinsics
-
 
 def vectorize(stmt: Stmt, facts: Facts, target: Target = GENERIC, options: Options = AUTOMATIC) -> tuple[Stmt, str]:
     """Vectorise the innermost loop if that pays, or the loop of the options.
@@ -74,7 +72,7 @@ def _vectorize_innermost(stmt: Stmt, facts: Facts, target: Target) -> tuple[Stmt
             body, why = _vectorize_innermost(body, facts.within(var, size, lanes, target), target)
             return tiled(body, var, size), why + (f", and {lanes} lanes don't divide tiles of {size}" if size % lanes else "")
     loops, body = unwrap(stmt)
-    if result_of(stmt).tensor.dtype not in LANES:
+    if not result_of(stmt).tensor.type.in_registers:
         return stmt, f"{result_of(stmt).tensor.dtype} has no vector instructions here: plain loops"
     for rule in (_vectorize_extreme, _tile_function):
         if (vectorized := rule(loops, body, facts, target)) is not None:

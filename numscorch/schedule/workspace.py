@@ -37,7 +37,6 @@ from .facts import AUTOMATIC, GENERIC, Facts, Options, Target
 
 NAMES = ("t", "u", "v", "w", "sum_t", "sum_u", "sum_v", "sum_w")
 KINDS: dict[str, type[Listed | Hashed | Sorted]] = {"list": Listed, "hash": Hashed, "sort": Sorted}
-WIDE = {"float32": "float64", "complex64": "complex128"}  # data types of workspaces that add many terms sequentially
 
 
 def insert_workspaces(stmt: Stmt, facts: Facts, target: Target = GENERIC, options: Options = AUTOMATIC) -> tuple[Stmt, str]:
@@ -177,7 +176,7 @@ def _collect_rows(loops: list[Forall], split: int, assignment: Assignment, level
     name = "w" if "w" in names else names[-1]
     inner, dtype = loops[split:], assignment.lhs.tensor.dtype
     if isinstance(level, Listed | PackedWorkspace) and assignment.op == "+=" and not summed_tail(inner, assignment.lhs):
-        dtype = WIDE.get(dtype, dtype)
+        dtype = assignment.lhs.tensor.type.accumulator
     space = Access(TensorVar(name, Format((level,)), dtype), (var,))
     op = "+=" if assignment.op == "=" else assignment.op
     update = Assignment(space, assignment.rhs, op)
@@ -218,7 +217,7 @@ def sum_in_register(lhs: Access, op: str, loops: list[Forall], factors: list[Exp
     summed = {loop.var for loop in loops}
     moving = [f for f in factors if moved_by(f) & summed] or factors
     fixed = [f for f in factors if f not in moving]
-    if _may_be_empty(moving, summed) and not lhs.tensor.dtype.startswith("int"):
+    if _may_be_empty(moving, summed) and lhs.tensor.type.kind != "integer":
         fixed = [f for f in fixed if isinstance(f, Access) and not f.tensor.has_values]
         moving = [f for f in factors if f not in fixed]
     return Where(Assignment(lhs, product([*fixed, register]), op), _produce(register, loops, moving, names[1:]))

@@ -12,6 +12,7 @@ from ..convert.conversions import chosen_of, is_differentiated
 from ..convert.matrices import grouped
 from ..convert.values import densified, others_at, values_of, with_entries
 from ..errors import FormatError, OperandError, SizeError, UnsupportedError
+from ..frontend.datatypes import STORED
 from ..ir.format import COO, CSR, Format, as_format
 from ..ir.padded import Bitmap, Outside
 from ..programs.tracing import Traced, traced_call
@@ -27,7 +28,6 @@ from .magnitude import magnitude, magnitudes
 from .patterned import same_pattern
 
 Sparsifier = Callable[[torch.Tensor], torch.Tensor]
-NARROW = (torch.float16, torch.bfloat16)  # data types that kernels copy but do not compute in
 RESULTS = ("dense", "infer", "auto")  # values of einsum's format= that are not formats
 
 
@@ -128,7 +128,7 @@ def masked(tensor: torch.Tensor, mask: torch.Tensor, format: Format) -> SparseTe
 
 def _store_masked(values: torch.Tensor, mask: torch.Tensor, format: Format) -> SparseTensor:
     """Store the masked entries without gradients."""
-    copied = values.view(torch.int16) if values.dtype in NARROW else values.view(torch.int8) if values.dtype == torch.bool else values
+    copied = values.view(getattr(torch, STORED[values.dtype].copied))
     tensor_ = chosen_of(copied, format, Bitmap(), mask.contiguous().view(torch.uint8).reshape(-1))
     if tensor_ is not None:
         return noted(SparseTensor.trusted(tensor_.pattern, tensor_.values.view(values.dtype)), "a strided tensor")

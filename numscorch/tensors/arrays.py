@@ -11,7 +11,7 @@ import torch
 from numpy.typing import ArrayLike
 
 from ..errors import FormatError, OperandError, SizeError, UnsupportedError
-from ..frontend.datatypes import STORED, listed
+from ..frontend.datatypes import LISTED, STORED
 from ..ir.level import INT64_MAX
 from .modes import check_not_traced, plain_tensor
 from .packing import in_order
@@ -195,7 +195,7 @@ def check_values(values: torch.Tensor) -> torch.Tensor:
         raise UnsupportedError(f"values are on {values.device}, but numscorch runs on the CPU: move them with .cpu(){of_module}")
     if values.dtype not in STORED:
         raise UnsupportedError(
-            f"values of dtype {values.dtype} are not compiled, only {listed()}: convert with .to(torch.float32), or .astype of an array"
+            f"values of dtype {values.dtype} are not compiled, only {LISTED}: convert with .to(torch.float32), or .astype of an array"
         )
     values = plain_tensor(values).resolve_conj().resolve_neg()
     return values if torch.compiler.is_compiling() or not values._is_zerotensor() else values.clone()

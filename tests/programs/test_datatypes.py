@@ -254,6 +254,7 @@ def test_uint8(plain: None) -> None:
     empty = ns.from_torch(torch.zeros(2, 0, dtype=torch.uint8), ns.CSR)
     assert ns.einsum("ij->i", empty, reduce="max").tolist() == [0, 0]
     assert ns.einsum("ij->i", empty, reduce="min").tolist() == [255, 255]
+    assert ns.evaluate("y[i] min= A[i,j]", A=empty.to_dense()).tolist() == [255, 255]
 
 
 @pytest.mark.usefixtures("plain")
