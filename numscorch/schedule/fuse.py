@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace
+from functools import reduce
 from itertools import chain, count as counted
 
 from ..ir.index import (
@@ -145,10 +146,7 @@ def fused(bodies: Sequence[Stmt], reserved: Collection[str] = ()) -> Stmt:
     >>> print(fused([first, last]))
     vector_forall<8 x 1, once>(k, where(C[i,k] = relu(t + b[k]), forall(j, t += A[j] * X[j,k])))
     """
-    nest = bodies[-1]
-    for body in reversed(bodies[:-1]):
-        nest = _join_loops(nest, body, reserved) or Where(nest, body)
-    return nest
+    return reduce(lambda nest, body: _join_loops(nest, body, reserved) or Where(nest, body), reversed(bodies))
 
 
 def _join_loops(consumer: Stmt, producer: Stmt, reserved: Collection[str]) -> Stmt | None:

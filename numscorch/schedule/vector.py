@@ -74,16 +74,13 @@ def gather_rows(stmt: Stmt, facts: Facts, target: Target = GENERIC, options: Opt
 
     def gathered(loop: Forall) -> Forall:
         term = loop.body
-        if (
-            not isinstance(term, Assignment)
-            or is_product(term.rhs)
-            or loop.tag != Serial()
-            or not operators_in(term.rhs) <= set(REGISTER_FUNCTIONS)
-        ):
+        if not isinstance(term, Assignment) or is_product(term.rhs) or loop.tag != Serial() or term.lhs.tensor.dtype not in LANES:
             return loop
-        found = take_positions(loop, term, facts, target) if term.lhs.tensor.dtype in LANES else None
-        reasons.extend([] if found is None else [f"{term.lhs.tensor}: {found[1]}"])
-        return loop if found is None else found[0]
+        if not operators_in(term.rhs) <= set(REGISTER_FUNCTIONS) or (positions := take_positions(loop, term, facts, target)) is None:
+            return loop
+        tagged, why = positions
+        reasons.append(f"{term.lhs.tensor}: {why}")
+        return tagged
 
     nest = map_loops(stmt, gathered) if statements_of(stmt)[0] else stmt
     return (nest, "; ".join(reasons)) if reasons else None
