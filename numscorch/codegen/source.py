@@ -14,7 +14,7 @@ from ..ir.functions import FUNCTIONS, REGISTER_FUNCTIONS, REGISTER_REDUCTIONS
 from ..ir.loop import Call, Const, Expr, FunctionDef, TableLoad, expressions_in
 from ..machine.fingerprints import hashed
 from ..schedule.facts import FORGET, Target
-from ..schedule.workspace import NAMES as WORKSPACES
+from ..schedule.statements import NAMES as WORKSPACES
 from .assembly import KernelBody, Param, assemble, at_stage
 from .long_sums import Lengths
 from .python import emit_function

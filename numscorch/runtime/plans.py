@@ -31,7 +31,6 @@ from ..machine import guards
 from ..machine.target import host
 from ..schedule import Step, schedule
 from ..schedule.cost import run_lengths
-from ..schedule.fuse import schedule_fused
 from ..schedule.parallel import pays
 from ..tensors.ledgers import note
 from ..tensors.modes import made_outside
@@ -339,7 +338,6 @@ def compile_source(request: Request, operands: Sequence[Operand], format: Format
     """Compile up to the source, without values of operands and without writing files."""
     if isinstance(request, FusedRequest):
         problem = fused_problem(request, operands, host())
-        steps = schedule_fused((*problem.members, problem.stmt), problem.outer, problem.facts, host())
     else:
         if request.form.copies and isinstance(format, Format):
             problem = copy_problem(operands[0], format, host())
@@ -350,7 +348,7 @@ def compile_source(request: Request, operands: Sequence[Operand], format: Format
             slab, steps, source = compile_source(request, slabs.of(operands), format)
             if slab.layout == problem.layout:
                 return replace(problem, slabs=slabs), steps, source
-        steps = schedule(problem.stmt, problem.facts, host(), request.options)
+    steps = schedule(problem.stmt, problem.facts, host(), request.options, problem.members, problem.outer)
     return problem, steps, generate(steps[-1].stmt, host(), lengths=run_lengths(steps[-1].stmt, problem.facts))
 
 

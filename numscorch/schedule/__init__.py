@@ -9,11 +9,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from ..ir.index import Assignment, Stmt
+from ..ir.index import Assignment, IndexVar, Stmt
 from ..ir.verify import verify
 from .branchless_merge import merge_without_branches
 from .facts import AUTOMATIC, Facts, Options, Target, by_answers
 from .flatten_sum import flatten_sum
+from .fuse import fuse, join_loops
 from .gallop import gallop
 from .loop_order import order_loops
 from .parallel import parallelize
@@ -22,7 +23,7 @@ from .scatter_rows import scatter_rows
 from .specialize_table import specialize_table
 from .tiles import tile
 from .unroll_and_jam import unroll_and_jam
-from .vector import vectorize
+from .vector import gather_rows, vectorize
 from .workspace import insert_workspaces
 
 
@@ -47,6 +48,8 @@ PASSES: tuple[Pass, ...] = (
     tile,
     flatten_sum,
     vectorize,
+    gather_rows,
+    join_loops,
     specialize_table,
     unroll_and_jam,
     gallop,
@@ -58,16 +61,27 @@ PASSES: tuple[Pass, ...] = (
 
 
 @by_answers
-def schedule(stmt: Assignment, facts: Facts, target: Target, options: Options = AUTOMATIC) -> tuple[Step, ...]:
+def schedule(
+    stmt: Assignment,
+    facts: Facts,
+    target: Target,
+    options: Options = AUTOMATIC,
+    members: tuple[Assignment, ...] = (),
+    outer: tuple[IndexVar, ...] = (),
+) -> tuple[Step, ...]:
     """Run the passes on an assignment whose result has a format; the last step holds the loop nest.
 
-    Each pass returns a statement and the reason for its decision, or None if it does not apply.
+    ``members`` are fused statements that run before the assignment, in the loops over ``outer`` that all share. Each pass returns a
+    statement and the reason for its decision, or None if it does not apply.
 
     Raises:
         ScheduleError: the schedule of the options is impossible.
     """
     nest: Stmt = stmt
     steps = []
+    if outer:
+        nest, why = fuse((*members, stmt), outer, facts)
+        steps.append(Step("fuse", verify(nest), why))
     for apply in PASSES:
         if (changed := apply(nest, facts, target, options)) is not None:
             nest, why = changed

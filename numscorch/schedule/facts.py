@@ -259,7 +259,7 @@ def by_answers(function: Callable[P, Answer]) -> Callable[P, Answer]:
     """
 
     @lru_cache(maxsize=1024)
-    def known(*arguments: Any) -> Decisions:
+    def known(*arguments: Any, **named: Any) -> Decisions:
         return Decisions()
 
     @wraps(function)

@@ -51,7 +51,7 @@ class LoopOrder:
         return f"{separator.join(var.name for var in self.order)}: {self.cost:.3g}{conversions}"
 
 
-def order_loops(stmt: Assignment, facts: Facts, target: Target = GENERIC, options: Options = AUTOMATIC) -> tuple[Stmt, str]:
+def order_loops(stmt: Stmt, facts: Facts, target: Target = GENERIC, options: Options = AUTOMATIC) -> tuple[Stmt, str]:
     """Wrap an assignment in foralls, in the cheapest order or that of the options, and list the orders compared.
 
     The assignment becomes ``+=`` if a variable is summed over. If each entry has one term, it becomes ``=``, unless entries
@@ -60,6 +60,8 @@ def order_loops(stmt: Assignment, facts: Facts, target: Target = GENERIC, option
     Raises:
         ScheduleError: the order of the options does not name each variable once, or cannot be compiled.
     """
+    if not isinstance(stmt, Assignment):
+        return stmt, "the loops that fused statements share are outermost"
     variables, wanted = variables_in(stmt.rhs), options.order
     if wanted is not None and sorted(wanted) != sorted(var.name for var in variables):
         raise ScheduleError(f"reorder({', '.join(wanted)}) must name each of {', '.join(map(str, variables))} once\n  {stmt}")

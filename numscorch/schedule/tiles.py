@@ -12,6 +12,7 @@ from . import tuning
 from .facts import AUTOMATIC, GENERIC, Facts, Options, Target
 from .loop_order import unit_stride
 from .parallel import work_of
+from .statements import statements_of
 
 
 def tile(stmt: Stmt, facts: Facts, target: Target = GENERIC, options: Options = AUTOMATIC) -> tuple[Stmt, str]:
@@ -33,6 +34,8 @@ def tile(stmt: Stmt, facts: Facts, target: Target = GENERIC, options: Options = 
     >>> print(tile(stmt, facts, Target(cache=32 << 20))[0])
     tile_forall<128>(k, forall(i, forall(j, forall(k, C[i,k] += A[i,j] * B[j,k]))))
     """
+    if statements_of(stmt)[0]:
+        return stmt, "fused statements are not tiled: each tile would repeat the statements that do not depend on it"
     if options.tile is None:
         return _tile_if_it_pays(stmt, facts, target)
     name, size = options.tile

@@ -13,6 +13,7 @@ from ..ir.index import (
     Forall,
     IndexVar,
     Positions,
+    Serial,
     Stmt,
     Tile,
     Transpose,
@@ -24,6 +25,7 @@ from ..ir.index import (
     factors_of,
     is_product,
     loops_of,
+    map_loops,
     operators_in,
     result_of,
     unwrap,
@@ -34,10 +36,12 @@ from ..ir.verify import can_join_dot_products, can_take_positions, can_unroll
 from . import cost, tuning
 from .facts import AUTOMATIC, GENERIC, Facts, Options, Target, Tiling, tiling_within
 from .loop_order import unit_stride
+from .statements import each_statement, statements_of
 from .tiles import tiled
 from .workspace import free_names, sum_in_register, summed_tail
 
 
+@each_statement
 def vectorize(stmt: Stmt, facts: Facts, target: Target = GENERIC, options: Options = AUTOMATIC) -> tuple[Stmt, str]:
     """Vectorise the innermost loop if that pays, or the loop of the options.
 
@@ -56,6 +60,28 @@ def vectorize(stmt: Stmt, facts: Facts, target: Target = GENERIC, options: Optio
             f"vectorize({wanted}): {why}\n  {stmt}     the loop must be innermost, and contiguous or a sum over one sparse level"
         )
     return vectorized, why
+
+
+def gather_rows(stmt: Stmt, facts: Facts, target: Target = GENERIC, options: Options = AUTOMATIC) -> tuple[Stmt, str] | None:
+    """Compute functions for several positions of a long row at once in fused statements; None if no statement does.
+
+    Fused statements read rows that are in the nearest cache. A single statement reads memory, and the masks at the ends of rows
+    cost more than registers save: ``A[i,j] / x[i]`` takes 1.8 times as long.
+    """
+    reasons: list[str] = []
+
+    def gathered(loop: Forall) -> Forall:
+        term = loop.body
+        if not isinstance(term, Assignment) or is_product(term.rhs) or loop.tag != Serial() or not term.lhs.tensor.type.in_registers:
+            return loop
+        if not operators_in(term.rhs) <= set(REGISTER_FUNCTIONS) or (positions := take_positions(loop, term, facts, target)) is None:
+            return loop
+        tagged, why = positions
+        reasons.append(f"{term.lhs.tensor}: {why}")
+        return tagged
+
+    nest = map_loops(stmt, gathered) if statements_of(stmt)[0] else stmt
+    return (nest, "; ".join(reasons)) if reasons else None
 
 
 def _vectorize_innermost(stmt: Stmt, facts: Facts, target: Target) -> tuple[Stmt, str]:
@@ -82,7 +108,7 @@ def _vectorize_innermost(stmt: Stmt, facts: Facts, target: Target) -> tuple[Stmt
     match body:
         case Assignment(lhs, Access() as read) if (nest := _transposed_nest(loops, lhs, read, target)) is not None:
             return wrap(nest, body), f"{nest[-2].var} is contiguous in {read}, {nest[-1].var} in {lhs}: transposed in squares of registers"
-        case Assignment() if loops and _is_dense_loop(loops[-1].var, body, facts):
+        case Assignment() if loops and is_dense_loop(loops[-1].var, body, facts):
             return _tile_result(loops, body, facts, target)
         case Where(Assignment() as consumer, producer):
             inner, why = _tag_summed_loop(producer, facts, target)
@@ -92,16 +118,32 @@ def _vectorize_innermost(stmt: Stmt, facts: Facts, target: Target) -> tuple[Stmt
 
 
 def _tile_function(loops: list[Forall], body: Stmt, facts: Facts, target: Target) -> tuple[Stmt, str] | None:
-    """Evaluate functions along a contiguous loop in registers; None if tensors are merged or an operator has no instruction."""
-    if not loops or not isinstance(body, Assignment) or body.op != "=" or body.lhs.tensor.is_assembled or is_product(body.rhs):
+    """Evaluate functions along a contiguous loop in registers; None if tensors are merged or an operator has no instruction.
+
+    The kept entries of a result that prunes are appended a register at a time, unless blocks with limited entries do not divide it.
+
+    >>> from ..ir.format import CSR, dense
+    >>> from ..ir.index import TensorVar
+    >>> from ..ir.notation import parse_stmt
+    >>> tensors = {"C": TensorVar("C", CSR, prunes=True), "C_row": TensorVar("C_row", dense(1), strides="1")}
+    >>> loop = parse_stmt("forall(k, C[i,k] = where(C_row[k] <= t, 0, C_row[k]))", tensors)
+    >>> print(vectorize(loop, Facts.of({IndexVar("k"): 64}, {}, 8, Target()))[0])
+    vector_forall<8 x 8, once>(k, C[i,k] = where(C_row[k] <= t, 0, C_row[k]))
+    """
+    if not loops or not isinstance(body, Assignment) or body.op != "=":
         return None
-    var, operands = loops[-1].var, accesses_in(body.rhs)
+    var, result, operands = loops[-1].var, body.lhs.tensor, accesses_in(body.rhs)
+    if (result.is_assembled or is_product(body.rhs)) and not result.prunes:
+        return None
     sparse = {a.tensor.name for a in operands if not a.tensor.is_dense}
     if len(sparse) > 1 or var not in body.lhs.indices or not operators_in(body.rhs) <= set(REGISTER_FUNCTIONS):
         return None
-    if not _is_dense_loop(var, body, facts) or any(not is_zero(simplified(body.rhs, {name})) for name in sparse):
+    if not is_dense_loop(var, body, facts) or any(not is_zero(simplified(body.rhs, {name})) for name in sparse):
         return None
-    tag = _tag(facts.tiling(var))
+    tiles = facts.tiling(var)
+    if result.largest is not None and tiles.lanes % result.largest[1]:
+        return None
+    tag = _tag(tiles) if result.prunes else result_tag(tiles)
     return wrap([*loops[:-1], replace(loops[-1], tag=tag)], body), f"{var} is contiguous: {tag}"
 
 
@@ -120,7 +162,7 @@ def _vectorize_extreme(loops: list[Forall], body: Stmt, facts: Facts, target: Ta
     sparse = [a for a in accesses_in(term.rhs) if not a.tensor.is_dense]
     if loops and len({a.tensor.name for a in sparse}) == 1 and body.consumer == Assignment(body.consumer.lhs, term.lhs):
         var, assignment = loops[-1].var, Assignment(body.consumer.lhs, term.rhs)
-        if not any(var in a.indices for a in sparse) and _is_dense_loop(var, assignment, facts) and _varies(var, assignment):
+        if not any(var in a.indices for a in sparse) and is_dense_loop(var, assignment, facts) and _varies(var, assignment):
             tag = _tag(facts.tiling(var))
             why = f"{var} is contiguous: {tag}, its tiles kept in registers while {', '.join(str(loop.var) for loop in inner)} runs"
             return wrap([*loops[:-1], replace(loops[-1], tag=tag)], body), why
@@ -164,8 +206,9 @@ def _unroll_dot_products(loops: list[Forall], consumer: Assignment, producer: St
             return loops
 
 
-def _is_dense_loop(var: IndexVar, body: Assignment, facts: Facts) -> bool:
-    accesses = [body.lhs, *accesses_in(body.rhs)]
+def is_dense_loop(var: IndexVar, body: Assignment, facts: Facts) -> bool:
+    """Whether the coordinates of a loop fill lanes: they are adjacent in the memory of all tensors."""
+    accesses = [*([] if body.lhs.tensor.prunes else [body.lhs]), *accesses_in(body.rhs)]  # a pruned result is appended to
     return facts.extent(var) > 1 and facts.is_tiled(var) and all(unit_stride(a, var) for a in accesses if var in a.indices)
 
 
@@ -229,7 +272,7 @@ def _tag_summed_loop(producer: Stmt, facts: Facts, target: Target) -> tuple[Stmt
     if not loops or not isinstance(body, Assignment):
         return producer, "nothing to vectorise"
     last = loops[-1]
-    if _is_dense_loop(last.var, body, facts) and _varies(last.var, body):
+    if is_dense_loop(last.var, body, facts) and _varies(last.var, body):
         tag = _tag(facts.tiling(last.var, is_summed=True))
         return wrap(loops[:-1], replace(last, tag=tag)), f"{last.var} is contiguous and summed: {tag}"
     if body.op == "+=" and (gathered := take_positions(last, body, facts, target)) is not None:

@@ -34,11 +34,12 @@ from ..ir.scatter import in_storage_order, is_placed, visits_once
 from ..ir.workspace_levels import Cleared, Flagged, Hashed, Listed, PackedWorkspace, Sorted
 from . import cost, tuning
 from .facts import AUTOMATIC, GENERIC, Facts, Options, Target
+from .statements import NAMES, each_statement
 
-NAMES = ("t", "u", "v", "w", "sum_t", "sum_u", "sum_v", "sum_w")
 KINDS: dict[str, type[Listed | Hashed | Sorted]] = {"list": Listed, "hash": Hashed, "sort": Sorted}
 
 
+@each_statement
 def insert_workspaces(stmt: Stmt, facts: Facts, target: Target = GENERIC, options: Options = AUTOMATIC) -> tuple[Stmt, str]:
     """Keep the sums of the innermost loops in registers, and collect rows with unordered entries in a workspace.
 
@@ -155,7 +156,7 @@ def _collecting_split(loops: list[Forall], assignment: Assignment) -> int | None
     lhs = assignment.lhs
     count = len(lhs.indices)
     levels = lhs.tensor.format.levels
-    if not count or levels[-1].full:
+    if not count or levels[-1].full or lhs.tensor.prunes:
         return None
     if is_placed(wrap(loops, assignment)):
         return None

@@ -173,7 +173,7 @@ def test_gradients_flow_through_the_parts() -> None:
 def test_rows_of_sums_run_in_registers() -> None:
     values = read(PROGRAMS["a chain"], operands(300, 300, 32), ns.CSR)
     explanation = ns.explain(PROGRAMS["a chain"], **values)
-    assert "vector_forall" in str(explanation.steps[-1]) and "share the loop over i;" in explanation.steps[0].why
+    assert "vector_forall" in str(explanation.steps[-1]) and "share the loop over i" in explanation.steps[0].why
 
 
 def test_chains_that_read_each_value_twice_stay_small() -> None:

@@ -17,8 +17,8 @@ from numscorch.frontend.requests import Operand
 from numscorch.ir.format import CSR, dense as dense_format, sorted_format
 from numscorch.programs.fusion import OperandKind, fused_request
 from numscorch.runtime.plans import PROCESS, uncompiled
+from numscorch.schedule import schedule
 from numscorch.schedule.facts import Target
-from numscorch.schedule.fuse import schedule_fused
 from numscorch.sparsifiers.results import pruning, ruled
 from numscorch.sparsify import compose, keep_all, magnitude, n_m, random, register_sparsifier, sparsify, threshold, topk
 
@@ -316,9 +316,8 @@ def test_source_is(name: str, sparsifier: Any, golden: Callable[[str, str], None
     kinds = {name: OperandKind.of(operand) for name, operand in operands.items()}
     request, names = fused_request(pruning("C[i,k] = A[i,j] * B[j,k]", rule), kinds, set())
     problem = fused_problem(request, [operands[name] for name in names], target)
-    golden(
-        f"{name}.py", generate(schedule_fused((*problem.members, problem.stmt), problem.outer, problem.facts, target)[-1].stmt, target).text
-    )
+    steps = schedule(problem.stmt, problem.facts, target, members=problem.members, outer=problem.outer)
+    golden(f"{name}.py", generate(steps[-1].stmt, target).text)
 
 
 class Positive(threshold):
