@@ -214,6 +214,11 @@ UNARY = {
     "tanhshrink": _unary(lambda x: x - np.tanh(x), "tanh(x) * tanh(x)"),
     "trunc": _unary(_ufunc("trunc"), "0", lambda x: x),
 }
+ALIASES = {
+    **{f"arc{name}": f"a{name}" for name in ("cos", "cosh", "sin", "sinh", "tan", "tanh")},
+    **{"absolute": "abs", "fix": "trunc"},
+}
+"""torch's other names of functions of one argument."""
 BINARY = {
     "atan2": Function(
         _ufunc("arctan2"),
@@ -242,6 +247,8 @@ BINARY = {
         annihilates=True,
     ),
 }
+PAIRS = tuple(name for name, entry in BINARY.items() if not entry.divides and name not in ("heaviside", "pow"))
+"""The functions of two tensors that broadcast, under torch's names."""
 TERNARY = {
     "clamp": _integral(clamp, "(x >= y) * (x <= z)", "(y < z) * (x < y)", "(x > z) + (z < y) > 0"),
     "lerp": Function(lerp, ("1 - z", "z", "y - x")),
