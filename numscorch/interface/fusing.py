@@ -113,7 +113,7 @@ class Fused(Wrapper):
         operands = {name: value for name, value in arguments.items() if isinstance(value, TENSORS)}
         if (why := _active_mode() or _unsupported_operands(list(operands.values()))) is not None:
             return Unfused(why), operands
-        environment = surroundings(self.function, set())
+        environment = surroundings(self.function)
         kinds = tuple(map(_kind, arguments.values()))
         modes = torch.is_grad_enabled(), torch.is_inference_mode_enabled()
         key = None if environment is None or None in kinds else (*modes, *environment, *arguments, *kinds)

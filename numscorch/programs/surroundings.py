@@ -23,45 +23,49 @@ class Wrapper:
     function: Callable[..., Any]
 
 
-def surroundings(function: Any, seen: set[int]) -> tuple[Hashable, ...] | None:
+class Unknown(Exception):
+    """A function reads an object that may change undetected."""
+
+
+def surroundings(function: Any) -> tuple[Hashable, ...] | None:
     """Return the globals, defaults and captured values that a function reads, if they are scalars, strings, functions or libraries.
 
-    Returns None if the function reads other objects, because these may change undetected. ``seen`` holds the ids of visited functions.
+    Returns None if the function reads other objects, because these may change undetected.
     """
-    if isinstance(function, Wrapper):
-        function = function.function
-    if id(function) in seen:
-        return ()
-    seen.add(id(function))
-    if not isinstance(function, FunctionType) or (names := _names_in(function.__code__)) is None:
-        return None
-    read = [function.__globals__[name] for name in names if name in function.__globals__]
+    found: list[Hashable] = []
     try:
-        read += [cell.cell_contents for cell in function.__closure__ or ()]
-    except ValueError:  # an empty cell
+        _collect(function, found, set())
+    except (Unknown, ValueError):  # ValueError: a captured variable has no value
         return None
-    read += (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values(), *function.__dict__.values())
-    return _all_of(read, seen)
+    return tuple(found)
 
 
-def _all_of(values: list[Any] | tuple[Any, ...], seen: set[int]) -> tuple[Hashable, ...] | None:
-    surroundings: list[Hashable] = []
-    for value in values:
-        inner = _surrounding(value, seen)
-        if inner is None:
-            return None
-        surroundings += inner
-    return tuple(surroundings)
-
-
-def _surrounding(value: Any, seen: set[int]) -> tuple[Hashable, ...] | None:
+def _collect(value: Any, found: list[Hashable], seen: set[int]) -> None:
+    """Append a value and what it reads; ``seen`` holds the ids of visited functions."""
     if isinstance(value, SCALARS):
-        return type(value), value  # type: ignore[return-value]  # all types of the union are hashable
-    if type(value) is tuple:
-        return (tuple, len(value), *inner) if (inner := _all_of(value, seen)) is not None else None
-    if _is_library(value):
-        return (value,)
-    return (value, *inner) if (inner := surroundings(value, seen)) is not None else None
+        found += type(value), value
+    elif type(value) is tuple:
+        found += tuple, len(value)
+        for entry in value:
+            _collect(entry, found, seen)
+    elif _is_library(value):
+        found.append(value)
+    else:
+        function = value.function if isinstance(value, Wrapper) else value
+        found.append(function)
+        if id(function) not in seen:
+            seen.add(id(function))
+            for read in _read_by(function):
+                _collect(read, found, seen)
+
+
+def _read_by(function: Any) -> list[Any]:
+    """Return the globals, captured values, defaults and attributes that a function reads."""
+    if not isinstance(function, FunctionType):
+        raise Unknown
+    read = [function.__globals__[name] for name in _names_in(function.__code__) if name in function.__globals__]
+    read += [cell.cell_contents for cell in function.__closure__ or ()]
+    return [*read, *(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values(), *function.__dict__.values()]
 
 
 def _is_library(value: Any) -> bool:
@@ -83,18 +87,14 @@ def _is_home(module: str | None) -> bool:
 
 
 @lru_cache(maxsize=1024)
-def _names_in(code: CodeType) -> list[str] | None:
+def _names_in(code: CodeType) -> list[str]:
     """Return the names of globals and attributes in a function's code, nested functions included.
 
-    Returns None if the code imports a module that is not a library, or names a function whose result changes between calls.
+    Raises:
+        Unknown: the code imports a module that is not a library, or names a function whose result changes between calls.
     """
     imported = [step.argval for step in dis.get_instructions(code) if step.opname == "IMPORT_NAME"]
     if not all(map(_is_home, imported)) or not CHANGING.isdisjoint(code.co_names):
-        return None
-    names = dict.fromkeys(code.co_names)
-    for const in code.co_consts:
-        if isinstance(const, CodeType):
-            if (inner := _names_in(const)) is None:
-                return None
-            names |= dict.fromkeys(inner)
-    return list(names)
+        raise Unknown
+    inner = [name for const in code.co_consts if isinstance(const, CodeType) for name in _names_in(const)]
+    return list(dict.fromkeys([*code.co_names, *inner]))
