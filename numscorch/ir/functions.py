@@ -33,8 +33,7 @@ INFIX: dict[str, Callable[[Any, Any], Any]] = {
 COMPARISONS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}  # by the names of torch's functions
 TESTS = tuple(COMPARISONS.values())
 REGISTER_FUNCTIONS = {
-    **{"abs": "magnitudes", "exp": "exponentials", "maximum": "larger", "minimum": "smaller", "relu": "relus"},
-    **{"sigmoid": "sigmoids", "sqrt": "roots", "where": "selected"},
+    **{name: function.register for name, function in FUNCTIONS.items() if function.register},
     **{"+": "add", "-": "sub", "*": "mul", "/": "div"},
     **{op: name for name, op in COMPARISONS.items()},
 }

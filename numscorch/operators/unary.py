@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -47,9 +46,8 @@ def _place_of_inplace(name: str) -> int | None:
     >>> _place_of_inplace("leaky_relu"), _place_of_inplace("sin")
     (1, None)
     """
-    torch_function = getattr(functional, name, None)
-    names = list(inspect.signature(torch_function).parameters) if inspect.isfunction(torch_function) else []
-    return names.index("inplace") - 1 if "inplace" in names else None
+    code = getattr(getattr(functional, name, None), "__code__", None)  # inspect.signature would take 1 ms for all functions
+    return code.co_varnames.index("inplace") - 1 if code is not None and "inplace" in code.co_varnames else None
 
 
 def of_dense(name: str, what: str = NOT_ZERO) -> Callable[..., Any]:

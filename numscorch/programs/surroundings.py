@@ -32,31 +32,31 @@ def surroundings(function: Any) -> tuple[Hashable, ...] | None:
 
     Returns None if the function reads other objects, because these may change undetected.
     """
-    found: list[Hashable] = []
+    values: list[Hashable] = []
     try:
-        _collect(function, found, set())
+        _collect(function, values, set())
     except (Unknown, ValueError):  # ValueError: a captured variable has no value
         return None
-    return tuple(found)
+    return tuple(values)
 
 
-def _collect(value: Any, found: list[Hashable], seen: set[int]) -> None:
+def _collect(value: Any, values: list[Hashable], seen: set[int]) -> None:
     """Append a value and what it reads; ``seen`` holds the ids of visited functions."""
     if isinstance(value, SCALARS):
-        found += type(value), value
+        values += type(value), value  # type: ignore[arg-type]  # all types of the union are hashable
     elif type(value) is tuple:
-        found += tuple, len(value)
+        values += tuple, len(value)
         for entry in value:
-            _collect(entry, found, seen)
+            _collect(entry, values, seen)
     elif _is_library(value):
-        found.append(value)
+        values.append(value)
     else:
         function = value.function if isinstance(value, Wrapper) else value
-        found.append(function)
+        values.append(function)
         if id(function) not in seen:
             seen.add(id(function))
             for read in _read_by(function):
-                _collect(read, found, seen)
+                _collect(read, values, seen)
 
 
 def _read_by(function: Any) -> list[Any]:

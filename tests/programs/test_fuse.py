@@ -71,6 +71,7 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...]]] = {
     "other way": (column_softmax, (numbers(7),)),
     "gelu": (normalized_gelu, (numbers(9, 4), numbers(7, 1))),
     "exp": (lambda A, x: torch.exp(A @ x).sigmoid().tanh(), (numbers(9),)),
+    "table": (lambda A, x: torch.hypot(torch.arcsinh(A @ x), F.elu(torch.cos(A @ x))), (numbers(9),)),
     "mean": (lambda A, x: ((A + x) * A).mean(0), (numbers(9),)),
     "amax": (lambda A, x: torch.amax(torch.maximum(A, x), dim=-1) + torch.log(torch.sqrt(x.abs())).sum(), (numbers(9),)),
     "where": (lambda A, x: torch.where(A > 0, x * A, 0.5 * A), (numbers(9),)),
