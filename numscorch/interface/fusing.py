@@ -32,7 +32,7 @@ from ..tensors.sparse_tensor import SparseTensor
 TENSORS = (SparseTensor, Tensor, SparseParameter)
 RESERVED = frozenset(FUNCTIONS) | {"forall", "format", "stored"}  # names that operands can't have
 MOST_PROGRAMS = 256  # cached programs per function
-LIBRARIES = (Path(__file__).parent, Path(torch.__file__).parent)  # error texts name no lines of files in these folders
+LIBRARIES = (Path(__file__).parents[1], Path(torch.__file__).parent)  # error texts name no lines of files in these folders
 
 
 @dataclass(frozen=True, slots=True)

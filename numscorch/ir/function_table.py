@@ -30,6 +30,7 @@ class Function:
         whole: computes the value of integers, as an integer; None if integers are converted to floats first.
         annihilates: whether the value is 0 if the first argument is 0, whatever the other arguments are, as for a quotient.
         divides: whether the last argument is a divisor: integers divided by 0 raise DivisionError.
+        register: the function's name in generated source that computes it for SIMD registers; empty if there is none.
     """
 
     evaluate: Callable[..., Any]
@@ -37,6 +38,7 @@ class Function:
     whole: Callable[..., Any] | None = None
     annihilates: bool = False
     divides: bool = False
+    register: str = ""
 
     @property
     def arity(self) -> int:
@@ -67,13 +69,13 @@ def _ufunc(name: str) -> Callable[..., Any]:
     return (lambda x: function(x)) if function.nin == 1 else (lambda x, y: function(x, y))
 
 
-def _unary(evaluate: Callable[[Any], Any], slope: str, whole: Callable[[Any], Any] | None = None) -> Function:
-    return Function(evaluate, (slope,), whole)
+def _unary(evaluate: Callable[[Any], Any], slope: str, whole: Callable[[Any], Any] | None = None, register: str = "") -> Function:
+    return Function(evaluate, (slope,), whole, register=register)
 
 
-def _integral(evaluate: Callable[..., Any], *slopes: str) -> Function:
+def _integral(evaluate: Callable[..., Any], *slopes: str, register: str = "") -> Function:
     """A function that computes integers with the same code as floats."""
-    return Function(evaluate, slopes, evaluate)
+    return Function(evaluate, slopes, evaluate, register=register)
 
 
 def power(x: Any, y: Any) -> Any:
@@ -145,7 +147,7 @@ def lerp(x: Any, y: Any, weight: Any) -> Any:
 
 
 UNARY = {
-    "abs": _integral(abs, "(x > 0) - (x < 0)"),
+    "abs": _integral(abs, "(x > 0) - (x < 0)", register="magnitudes"),
     "acos": _unary(_ufunc("arccos"), "-1 / sqrt(1 - x * x)"),
     "acosh": _unary(_ufunc("arccosh"), "1 / sqrt(x * x - 1)"),
     "asin": _unary(_ufunc("arcsin"), "1 / sqrt(1 - x * x)"),
@@ -159,7 +161,7 @@ UNARY = {
     "elu": _unary(lambda x: x if x > 0 else np.expm1(x), "where(x <= 0, exp(x), 1)"),
     "erf": _unary(lambda x: math.erf(x), f"{2 / math.sqrt(math.pi)!r} * exp(-1 * (x * x))"),
     "erfc": _unary(lambda x: math.erfc(x), f"{-2 / math.sqrt(math.pi)!r} * exp(-1 * (x * x))"),
-    "exp": _unary(_ufunc("exp"), "exp(x)"),
+    "exp": _unary(_ufunc("exp"), "exp(x)", register="exponentials"),
     "exp2": _unary(_ufunc("exp2"), f"exp2(x) * {math.log(2)!r}"),
     "expm1": _unary(_ufunc("expm1"), "exp(x)"),
     "floor": _unary(_ufunc("floor"), "0", lambda x: x),
@@ -189,7 +191,7 @@ UNARY = {
     ),
     "rad2deg": _unary(_ufunc("rad2deg"), repr(180 / math.pi)),
     "reciprocal": _unary(_ufunc("reciprocal"), "-1 / (x * x)"),
-    "relu": _integral(lambda x: x if x > 0 or x != x else type(x)(0), "1 - (x <= 0)"),
+    "relu": _integral(lambda x: x if x > 0 or x != x else type(x)(0), "1 - (x <= 0)", register="relus"),
     "relu6": _integral(lambda x: type(x)(0) if x < 0 else type(x)(6) if x > 6 else x, "(x <= 0) + (x >= 6) == 0"),
     "round": _unary(_ufunc("rint"), "0", lambda x: x),
     "rsqrt": _unary(lambda x: 1.0 / np.sqrt(x), "-0.5 * rsqrt(x) * rsqrt(x) * rsqrt(x)"),
@@ -197,7 +199,7 @@ UNARY = {
         lambda x: 1.0507009873554805 * (x if x > 0 else 1.6732632423543772 * np.expm1(x)),
         f"where(x <= 0, {1.0507009873554805 * 1.6732632423543772!r} * exp(x), 1.0507009873554805)",
     ),
-    "sigmoid": _unary(lambda x: 1.0 / (1.0 + np.exp(-x)), "sigmoid(x) * (1 - sigmoid(x))"),
+    "sigmoid": _unary(lambda x: 1.0 / (1.0 + np.exp(-x)), "sigmoid(x) * (1 - sigmoid(x))", register="sigmoids"),
     "sign": _integral(lambda x: type(x)(1) if x > 0 else type(x)(-1) if x < 0 else type(x)(0), "0"),
     "silu": _unary(lambda x: x / (1.0 + np.exp(-x)), "sigmoid(x) * (1 + x * (1 - sigmoid(x)))"),
     "sin": _unary(_ufunc("sin"), "cos(x)"),
@@ -208,13 +210,18 @@ UNARY = {
     "sinh": _unary(_ufunc("sinh"), "cosh(x)"),
     "softplus": _unary(lambda x: x if x > 20 else np.log1p(np.exp(x)), "where(x > 20, 1, sigmoid(x))"),
     "softsign": _unary(lambda x: x / (1.0 + abs(x)), "1 / ((1 + abs(x)) * (1 + abs(x)))"),
-    "sqrt": _unary(_ufunc("sqrt"), "0.5 / sqrt(x)"),
+    "sqrt": _unary(_ufunc("sqrt"), "0.5 / sqrt(x)", register="roots"),
     "square": _unary(lambda x: x * x, "2 * x", lambda x: type(x)(np.uint64(x) * np.uint64(x))),
     "tan": _unary(_ufunc("tan"), "1 + tan(x) * tan(x)"),
     "tanh": _unary(_ufunc("tanh"), "1 - tanh(x) * tanh(x)"),
     "tanhshrink": _unary(lambda x: x - np.tanh(x), "tanh(x) * tanh(x)"),
     "trunc": _unary(_ufunc("trunc"), "0", lambda x: x),
 }
+ALIASES = {
+    **{f"arc{name}": f"a{name}" for name in ("cos", "cosh", "sin", "sinh", "tan", "tanh")},
+    **{"absolute": "abs", "fix": "trunc"},
+}
+"""torch's other names of functions of one argument."""
 BINARY = {
     "atan2": Function(
         _ufunc("arctan2"),
@@ -229,8 +236,8 @@ BINARY = {
     "hypot": Function(_ufunc("hypot"), ("x / hypot(x, y)", "y / hypot(x, y)")),
     "logaddexp": Function(_ufunc("logaddexp"), ("sigmoid(x - y)", "sigmoid(y - x)")),
     "logaddexp2": Function(_ufunc("logaddexp2"), ("1 / (1 + exp2(y - x))", "1 / (1 + exp2(x - y))")),
-    "maximum": _integral(maximum, "1 - (x < y) - 0.5 * (x == y)", "1 - (y < x) - 0.5 * (x == y)"),
-    "minimum": _integral(minimum, "1 - (x > y) - 0.5 * (x == y)", "1 - (y > x) - 0.5 * (x == y)"),
+    "maximum": _integral(maximum, "1 - (x < y) - 0.5 * (x == y)", "1 - (y < x) - 0.5 * (x == y)", register="larger"),
+    "minimum": _integral(minimum, "1 - (x > y) - 0.5 * (x == y)", "1 - (y > x) - 0.5 * (x == y)", register="smaller"),
     "pow": Function(
         power,
         ("where(y == 0, 0, y * pow(x, y - 1))", "where((x == 0) * (y >= 0), 0, pow(x, y) * log(x))"),
@@ -243,10 +250,12 @@ BINARY = {
         annihilates=True,
     ),
 }
+PAIRS = tuple(name for name, entry in BINARY.items() if not entry.divides and name not in ("heaviside", "pow"))
+"""The functions of two tensors that broadcast, under torch's names."""
 TERNARY = {
     "clamp": _integral(clamp, "(x >= y) * (x <= z)", "(y < z) * (x < y)", "(x > z) + (z < y) > 0"),
     "lerp": Function(lerp, ("1 - z", "z", "y - x")),
-    "where": _integral(lambda condition, a, b: a if condition != 0 else b, "0", "x != 0", "x == 0"),
+    "where": _integral(lambda condition, a, b: a if condition != 0 else b, "0", "x != 0", "x == 0", register="selected"),
 }
 FUNCTIONS: dict[str, Function] = {**UNARY, **BINARY, **TERNARY}
 """All element-wise functions, by their names in statements."""

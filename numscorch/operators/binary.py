@@ -22,7 +22,7 @@ from .naming import with_name
 from .products import check_inner
 from .rearranging import expand, normalize_dim
 from .reducing import mean as average, sum as total
-from .statistics import norm, root
+from .statistics import norm, power
 
 
 def _quotient(name: str) -> Callable[..., Any]:
@@ -228,7 +228,7 @@ def cdist(x1: Any, x2: Any, p: float = 2.0, compute_mode: str | None = None) -> 
     with torch.autocast("cpu", enabled=False):  # as in torch, since differences of large squares cancel
         product = einsum("ik,jk->ij", x1, x2, format="dense")
         first, second = (total(mul(t, t), 1) for t in (x1, x2))
-        return root((first[:, None] + second - 2 * product).clamp_min(0))
+        return power((first[:, None] + second - 2 * product).clamp_min(0), 0.5)
 
 
 BINARY: dict[str, Callable[..., Any]] = {

@@ -58,17 +58,12 @@ def _square(values: torch.Tensor) -> torch.Tensor:
     return values.abs().square() if values.is_complex() else values.square()
 
 
-def root(values: torch.Tensor, order: float = 2) -> torch.Tensor:
-    """The square root, or a root of another order; the gradient at 0 is 0."""
-    return _power(values, 1 / order)
-
-
 def _spread(name: str, is_root: bool, with_mean: bool) -> Callable[..., Any]:
     def function(input: SparseTensor, dim: Any = None, unbiased: bool = True, keepdim: bool = False, *, correction: Any = None) -> Any:
         if isinstance(dim, bool):
             dim, unbiased = None, dim
         variance, mean = _moments(input, dim, (1 if unbiased else 0) if correction is None else correction)
-        spread = _drop_dims(root(variance) if is_root else variance, dim, keepdim).to(input.dtype.to_real())
+        spread = _drop_dims(power(variance, 0.5) if is_root else variance, dim, keepdim).to(input.dtype.to_real())
         return (spread, _drop_dims(mean, dim, keepdim).to(input.dtype)) if with_mean else spread
 
     return with_name(function, name, f"torch's {name} over all entries, including unstored ones; dense. O(nnz + result).")
@@ -116,11 +111,11 @@ def norm(input: SparseTensor, p: Any = 2, dim: Dim = None, keepdim: bool = False
         return total((sizes != 0).to(sizes.dtype), dim, keepdim)
     if order < 0:
         raise UnsupportedError(f"norm with p={p} of a SparseTensor, which has zeros: use .to_dense()")
-    powers = sizes.with_values(at_entries(input.pattern, lambda values: _power(values, order), input.values))
-    return root(strided(total(powers, dim, keepdim)), order)
+    powers = sizes.with_values(at_entries(input.pattern, lambda values: power(values, order), input.values))
+    return power(strided(total(powers, dim, keepdim)), 1 / order)
 
 
-def _power(values: torch.Tensor, order: float) -> torch.Tensor:
+def power(values: torch.Tensor, order: float) -> torch.Tensor:
     """Powers of absolute values; the gradient at 0 is 0, also for orders below 1."""
     is_zero = values == 0
     powers = torch.where(is_zero, torch.ones_like(values), values).abs() ** order

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -11,19 +10,16 @@ from torch.nn import functional
 
 from ..convert.values import densified
 from ..errors import UnsupportedError
+from ..ir.function_table import ALIASES, UNARY as TABLE
+from ..ir.functions import keeps_zero
 from ..tensors.packing import at_entries
 from ..tensors.sparse_tensor import SparseTensor
 from .naming import torchs, with_name
 
 KEEPING_ZERO = """
-    abs absolute angle arcsin arcsinh arctan arctanh asin asinh atan atanh ceil celu conj deg2rad elu erf erfinv expm1 fix floor frac gelu
-    hardshrink hardswish hardtanh imag isinf isnan isneginf isposinf leaky_relu log1p mish nan_to_num neg negative positive rad2deg real
-    relu relu6 round selu sgn sign signbit silu sin sinh softshrink softsign sqrt square tan tanh tanhshrink trunc
-"""
-OTHERS = """
-    acos arccos acosh arccosh cos cosh digamma erfc exp exp2 i0 isfinite lgamma log log10 log2 logical_not logit logsigmoid reciprocal
-    rsqrt sigmoid sinc softplus
-"""
+    angle celu conj erfinv hardshrink imag isneginf isposinf leaky_relu nan_to_num neg negative positive real sgn signbit softshrink
+"""  # functions that the table lacks
+OTHERS = "digamma i0 lgamma logical_not"
 NOT_ZERO = "of the dense tensor, since the function is nonzero at 0; for stored entries only, use A.with_values(...)"
 
 
@@ -50,9 +46,8 @@ def _place_of_inplace(name: str) -> int | None:
     >>> _place_of_inplace("leaky_relu"), _place_of_inplace("sin")
     (1, None)
     """
-    torch_function = getattr(functional, name, None)
-    names = list(inspect.signature(torch_function).parameters) if inspect.isfunction(torch_function) else []
-    return names.index("inplace") - 1 if "inplace" in names else None
+    code = getattr(getattr(functional, name, None), "__code__", None)  # inspect.signature would take 1 ms for all functions
+    return code.co_varnames.index("inplace") - 1 if code is not None and "inplace" in code.co_varnames else None
 
 
 def of_dense(name: str, what: str = NOT_ZERO) -> Callable[..., Any]:
@@ -105,6 +100,7 @@ def written(input: SparseTensor, values: torch.Tensor) -> SparseTensor:
 
 
 UNARY: dict[str, Callable[..., Any]] = {
+    **{name: (_of_values if keeps_zero(ALIASES.get(name, name)) else of_dense)(name) for name in (*TABLE, *ALIASES)},
     **{name: _of_values(name) for name in KEEPING_ZERO.split()},
     **{name: of_dense(name) for name in OTHERS.split()},
     "dropout": dropout,

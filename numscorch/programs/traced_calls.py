@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
-import numpy as np
+import torch
 
 from ..errors import NumscorchError, SizeError
 from ..frontend.broadcasting import broadcast_shape
 from ..frontend.parser import parse_einsum
 from ..frontend.problem import size_clash
+from ..ir.function_table import ALIASES, PAIRS, UNARY
 from ..ir.functions import COMPARISONS
 from .operands import call_form
 from .tracing import CALLS, TRACERS, Mismatch, Sparsified, Traced, TracedNode
@@ -40,6 +42,11 @@ def elementwise(kind: str, form: str, *values: Any, is_test: bool = False) -> Tr
     return _broadcast(kind, form, nodes, is_test)
 
 
+def pair(kind: str, form: str, input: Any, other: Any, is_test: bool = False) -> Traced:
+    """Trace an operator or function of two arguments."""
+    return elementwise(kind, form, input, other, is_test=is_test)
+
+
 def _broadcast(kind: str, form: str, nodes: tuple[TracedNode, ...], is_test: bool) -> Traced:
     """Make a node of arguments that broadcast."""
     try:
@@ -50,22 +57,16 @@ def _broadcast(kind: str, form: str, nodes: tuple[TracedNode, ...], is_test: boo
     return Traced(TracedNode(kind, form, shape, used, nodes, is_test=is_test))
 
 
-def _function(name: str, **defaults: Any) -> Callable[..., Traced]:
-    """The rule of a function of one tensor, whose options must have their defaults."""
-
-    def function(input: Any, **options: Any) -> Traced:
-        if differing := options.items() - defaults.items():
-            raise ValueError(", ".join(f"{option}={value!r}" for option, value in differing))
-        return elementwise("call", name, input)
-
-    return function
+def function(name: str, input: Any, **options: Any) -> Traced:
+    """Trace a function of the table, whose options must have their defaults."""
+    if differing := options.items() - DEFAULTS.items():
+        raise ValueError(", ".join(f"{option}={value!r}" for option, value in differing))
+    return elementwise("call", name, input)
 
 
-def _sum(op: str) -> Callable[..., Traced]:
-    def function(input: Any, other: Any, *, alpha: float = 1) -> Traced:
-        return elementwise("op", op, input, other if alpha == 1 else elementwise("op", "*", alpha, other))
-
-    return function
+def total(op: str, input: Any, other: Any, *, alpha: float = 1) -> Traced:
+    """Trace ``add`` or ``sub``."""
+    return elementwise("op", op, input, other if alpha == 1 else elementwise("op", "*", alpha, other))
 
 
 def power(input: Any, exponent: Any) -> Traced:
@@ -89,16 +90,12 @@ def where(condition: Any, input: Any, other: Any) -> Traced:
     return elementwise("call", "where", condition, input, other)
 
 
-def _logical(kind: str, form: str, *before: TracedNode) -> Callable[..., Traced]:
-    """The rule of a function of comparisons, which follow the arguments ``before``."""
-
-    def function(*comparisons: Any) -> Traced:
-        nodes = tuple(map(_node_of, comparisons))
-        if not all(node.is_test for node in nodes):
-            raise ValueError("arguments other than comparisons")
-        return _broadcast(kind, form, (*before, *nodes), is_test=True)
-
-    return function
+def logical(kind: str, form: str, before: tuple[TracedNode, ...], *comparisons: Any) -> Traced:
+    """Trace a function of comparisons, which follow the arguments ``before``."""
+    nodes = tuple(map(_node_of, comparisons))
+    if not all(node.is_test for node in nodes):
+        raise ValueError("arguments other than comparisons")
+    return _broadcast(kind, form, (*before, *nodes), is_test=True)
 
 
 def sparsify(input: Traced, sparsifier: Any, format: Any) -> Sparsified:
@@ -108,34 +105,23 @@ def sparsify(input: Traced, sparsifier: Any, format: Any) -> Sparsified:
     return Sparsified(input._node, sparsifier, format)
 
 
-def transposed(input: Traced) -> Traced:
-    """Trace the transpose of a matrix; vectors are unchanged."""
-    if input.ndim > 2:
-        raise ValueError(f"{input.ndim} dimensions")
-    return _viewed(input, tuple(reversed(range(input.ndim))))
-
-
 def getitem(input: Traced, key: tuple[Any, ...]) -> Traced:
     """Trace ``input[key]``, whose key may contain only full slices, ellipses and None."""
     if any(not (entry is None or entry is Ellipsis or (isinstance(entry, slice) and entry == slice(None))) for entry in key):
         raise TRACERS[-1].stop("an index that selects a part of a tensor: only full slices and None, such as [:, None], are fused")
-    return _view(lambda array: array[key])(input)
+    return view(torch.Tensor.__getitem__, input, key)
 
 
-def _view(function: Callable[..., Any]) -> Callable[..., Traced]:
-    """The rule of a function that permutes dimensions and inserts those of size 1; ``function`` does so with numpy arrays."""
-
-    def view(input: Traced, *args: Any, **kwargs: Any) -> Traced:
-        numbered = np.broadcast_to(0, tuple(range(2, input.ndim + 2)))  # each size tells the dimension
-        return _viewed(input, [None if size == 1 else size - 2 for size in function(numbered, *args, **kwargs).shape])
-
-    return view
+def view(function: Callable[..., Any], input: Traced, *args: Any, **kwargs: Any) -> Traced:
+    """Trace torch's function that permutes dimensions and inserts those of size 1."""
+    return _viewed(input, _axes(function, input, *args, **kwargs))
 
 
-def _place(dim: int, order: int) -> int:
-    if not -order <= dim < order:
-        raise TRACERS[-1].stop(f"dim={dim} of {order} dimensions", Mismatch)
-    return dim % order
+def _axes(function: Callable[..., Any], input: Traced, *args: Any, **kwargs: Any) -> list[int | None]:
+    """The dimension of the input for each dimension of the result; None for a new one."""
+    with torch._C.DisableTorchFunction():  # the tracer stops at functions without placeholders
+        numbered = torch.empty(tuple(range(2, input.ndim + 2)), device="meta")  # each size tells the dimension
+        return [None if size == 1 else size - 2 for size in function(numbered, *args, **kwargs).shape]
 
 
 def _viewed(input: Traced, axes: Sequence[int | None]) -> Traced:
@@ -145,30 +131,20 @@ def _viewed(input: Traced, axes: Sequence[int | None]) -> Traced:
     return Traced(TracedNode("view", "", shape, used, (node,), tuple(axes), is_test=node.is_test))
 
 
-def matmul(input: Any, other: Any) -> Traced:
-    """Trace torch's matrix product."""
+def matmul(input: Any, other: Any, ranks: tuple[int, int] | None = None) -> Traced:
+    """Trace torch's matrix product; ``ranks`` are the numbers of dimensions that the operands must have."""
     left, right = _node_of(input).shape, _node_of(other).shape
-    if not left or not right:
-        raise ValueError("an operand without dimensions")
+    if not left or not right or ranks not in (None, (len(left), len(right))):
+        raise ValueError(f"operands of {len(left)} and {len(right)} dimensions")
     if left[-1] != right[-2:][0]:
         raise TRACERS[-1].stop(f"sizes {left[-1]} and {right[-2:][0]}", Mismatch)
     rows, columns = "i" * (len(left) > 1), "j" * (len(right) > 1)
     return einsum(f"...{rows}k,...k{columns}->...{rows}{columns}", input, other)
 
 
-def _of_ranks(name: str, first: int, second: int) -> Callable[..., Traced]:
-    def product(input: Any, other: Any) -> Traced:
-        ranks = len(_node_of(input).shape), len(_node_of(other).shape)
-        if ranks != (first, second):
-            raise TRACERS[-1].stop(f"{name} of {ranks[0]} and {ranks[1]} dimensions", Mismatch)
-        return matmul(input, other)
-
-    return product
-
-
 def linear(input: Any, weight: Any, bias: Any = None) -> Traced:
     """Trace torch.nn.functional.linear."""
-    product = matmul(input, transposed(weight))
+    product = matmul(input, view(torch.t, weight))
     return product if bias is None else elementwise("op", "+", product, bias)
 
 
@@ -195,74 +171,67 @@ def einsum(expr: Any, *operands: Any, **options: Any) -> Traced:
     return Traced(TracedNode("contract", "", tuple(sizes[name] for name in result), used, nodes, (*subscripts.operands, result)))
 
 
-def _reduction(op: str) -> Callable[..., Traced]:
-    def reduction(input: Traced, dim: Any = None, keepdim: bool = False) -> Traced:
-        node = input._node
-        if node.is_test:
-            raise ValueError("booleans")
-        dims = range(input.ndim) if dim is None or dim == () else dim if isinstance(dim, Sequence) else (dim,)
-        reduced = {_place(d, input.ndim) for d in dims}
-        if op != "+=" and 0 in node.shape:
-            raise TRACERS[-1].stop("the maximum or minimum of an empty tensor", Mismatch)
-        result_dims = [d for d in range(input.ndim) if d not in reduced]
-        shape, used = tuple(node.shape[d] for d in result_dims), frozenset(at for at, d in enumerate(result_dims) if d in node.used)
-        result = Traced(TracedNode("reduce", op, shape, used, (node,), tuple(sorted(reduced))))
-        return _viewed(result, [result_dims.index(d) if d in result_dims else None for d in range(input.ndim)]) if keepdim else result
-
-    return reduction
+def reduction(op: str, input: Traced, dim: Any = None, keepdim: bool = False) -> Traced:
+    """Trace a reduction over some dimensions; over all by default."""
+    node, axes = input._node, _axes(torch.sum, input, dim, keepdim)
+    if node.is_test or (op != "+=" and 0 in node.shape):
+        raise ValueError("booleans, or an empty tensor")
+    kept = [axis for axis in axes if axis is not None]
+    shape, used = tuple(node.shape[d] for d in kept), frozenset(at for at, d in enumerate(kept) if d in node.used)
+    result = Traced(TracedNode("reduce", op, shape, used, (node,), tuple(d for d in range(input.ndim) if d not in kept)))
+    return _viewed(result, [None if axis is None else kept.index(axis) for axis in axes]) if keepdim else result
 
 
 def mean(input: Traced, dim: Any = None, keepdim: bool = False) -> Traced:
     """Trace a mean: the sum over some dimensions, divided by its number of terms."""
-    total = _reduction("+=")(input, dim, keepdim)
+    total = reduction("+=", input, dim, keepdim)
     count = math.prod(input.shape) // max(math.prod(total._node.shape), 1)
     return elementwise("op", "/", total, count)
 
 
 def softmax(input: Traced, dim: int, _stacklevel: int = 3, dtype: Any = None) -> Traced:
     """Trace a softmax over the stored entries."""
-    place, node = _place(dim, input.ndim), input._node
+    place, node = range(input.ndim)[dim], input._node
     if dtype is not None or place not in node.used or node.is_test:
         raise ValueError("dtype=, booleans, or a broadcast dimension")
     return Traced(TracedNode("softmax", "", node.shape, node.used, (node,), (place,)))
 
 
+DEFAULTS: dict[str, Any] = {
+    **{"alpha": 1.0, "approximate": "none", "beta": 1.0, "decimals": 0, "eps": None, "inplace": False},
+    **{"max_val": 1.0, "min_val": -1.0, "threshold": 20.0},
+}
+"""torch's options of functions of the table, with the values that these functions compute."""
 CALLS |= {
-    **{name: _function(name) for name in ("abs", "erf", "exp", "log", "sigmoid", "sqrt", "tanh")},
-    **dict.fromkeys(("mul", "multiply"), lambda input, other: elementwise("op", "*", input, other)),
-    **dict.fromkeys(("div", "divide", "true_divide"), lambda input, other: elementwise("op", "/", input, other)),
-    **{name: lambda input, other, *, op=op: elementwise("op", op, input, other, is_test=True) for name, op in COMPARISONS.items()},
-    **{name: lambda input, other, name=name: elementwise("call", name, input, other) for name in ("maximum", "minimum")},
-    **dict.fromkeys(("logical_and", "bitwise_and"), _logical("op", "*")),
-    **dict.fromkeys(("logical_or", "bitwise_or"), _logical("call", "maximum")),
-    **dict.fromkeys(("logical_not", "bitwise_not"), _logical("op", "-", TracedNode("number", "1.0"))),
+    **{name: partial(function, ALIASES.get(name, name)) for name in (*UNARY, *ALIASES) if name not in ("isfinite", "isinf")},
+    **{name: partial(pair, "call", name) for name in PAIRS},
+    **{name: partial(pair, "op", op, is_test=True) for name, op in COMPARISONS.items()},
+    **dict.fromkeys(("mul", "multiply"), partial(pair, "op", "*")),
+    **dict.fromkeys(("div", "divide", "true_divide"), partial(pair, "op", "/")),
+    **dict.fromkeys(("logical_and", "bitwise_and"), partial(logical, "op", "*", ())),
+    **dict.fromkeys(("logical_or", "bitwise_or"), partial(logical, "call", "maximum", ())),
+    **dict.fromkeys(("logical_not", "bitwise_not"), partial(logical, "op", "-", (TracedNode("number", "1.0"),))),
     **dict.fromkeys(("neg", "negative"), lambda input: 0 - input),
-    **dict.fromkeys(("sub", "subtract"), _sum("-")),
-    **dict.fromkeys(("transpose", "swapaxes", "swapdims"), _view(lambda array, dim0, dim1: array.swapaxes(dim0, dim1))),
-    "absolute": _function("abs"),
-    "add": _sum("+"),
-    "amax": _reduction("max="),
-    "amin": _reduction("min="),
-    "bmm": _of_ranks("bmm", 3, 3),
+    **dict.fromkeys(("sub", "subtract"), partial(total, "-")),
+    **{name: partial(view, getattr(torch.Tensor, name)) for name in ("permute", "swapaxes", "swapdims", "t", "transpose", "unsqueeze")},
+    "add": partial(total, "+"),
+    "amax": partial(reduction, "max="),
+    "amin": partial(reduction, "min="),
+    "bmm": partial(matmul, ranks=(3, 3)),
     "einsum": einsum,
-    "gelu": _function("gelu", approximate="none"),
     "getitem": getitem,
     "isnan": lambda input: input != input,
     "leaky_relu": leaky_relu,
     "linear": linear,
     "matmul": matmul,
     "mean": mean,
-    "mm": _of_ranks("mm", 2, 2),
-    "mv": _of_ranks("mv", 2, 1),
-    "permute": _view(lambda array, *dims: np.transpose(array, *dims) if isinstance(dims[0], Sequence) else array.transpose(dims)),
+    "mm": partial(matmul, ranks=(2, 2)),
+    "mv": partial(matmul, ranks=(2, 1)),
     "pow": power,
-    "relu": _function("relu", inplace=False),
     "rsub": lambda input, other: other - input,
     "softmax": softmax,
     "sparsify": sparsify,
     "square": lambda input: input * input,
-    "sum": _reduction("+="),
-    "t": transposed,
-    "unsqueeze": _view(lambda array, dim: np.expand_dims(array, dim)),
+    "sum": partial(reduction, "+="),
     "where": where,
 }

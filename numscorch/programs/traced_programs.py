@@ -9,11 +9,11 @@ from itertools import count, islice
 from typing import Any
 
 from ..ir.format import dense
+from ..ir.functions import keeps_zero
 from ..ir.index import Access, Apply, Assignment, Binary, Expr, IndexVar, Literal, TensorVar, factors_of, product, variables_in
 from .tracing import TracedNode
 
 LETTERS = "ijklmnpqrstuvw"
-KEEPING_ZERO = ("abs", "erf", "gelu", "relu", "sqrt", "tanh")
 SHARED = ("contract", "reduce", "softmax")  # kinds of nodes to share; the program repeats cheap nodes
 Names = Sequence[str]
 
@@ -56,7 +56,7 @@ def leads(node: TracedNode) -> bool:
             return any(leads(arg) and arg.shape == node.shape for arg in node.args)
         case "op" if node.form == "/":
             return leads(node.args[0]) and node.args[0].shape == node.shape
-        case "call" if node.form in KEEPING_ZERO:
+        case "call" if len(node.args) == 1 and keeps_zero(node.form):
             return leads(node.args[0])
         case _:
             return False

@@ -190,7 +190,7 @@ def traced_call(name: str, *args: Any, **kwargs: Any) -> Any:
         raise tracer.stop(f"{name}: index notation cannot express it")
     try:
         return rule(*args, **kwargs)
-    except (TypeError, AttributeError, ValueError, IndexError) as error:
+    except (TypeError, AttributeError, ValueError, IndexError, RuntimeError) as error:
         raise tracer.stop(f"{name} with these arguments ({error})") from error
 
 

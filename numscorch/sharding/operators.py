@@ -6,7 +6,7 @@ that every rank holds: sharded features need no exchange.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import wraps
 from typing import Any, TypeVar
 
@@ -19,12 +19,14 @@ from ..errors import RangeError, SizeError, UnsupportedError
 from ..frontend.parser import parse_einsum
 from ..frontend.requests import Request
 from ..interface.api import einsum
+from ..operators import entries_of
 from ..operators.products import check_same_type
 from ..operators.unary import UNARY
 from ..programs.call import EinsumCall
 from ..programs.operands import call_form
 from ..tensors.distributed import HANDLERS, Handler
 from ..tensors.graph_breaks import graph_break
+from ..tensors.sparse_tensor import OPERATORS
 from .halo_products import sharded_einsum, sharded_evaluate
 from .layout import SAVED
 from .placements import Whole, dtensor_of, gradient_placements, result_placement, sharded_indices, without_sums
@@ -44,7 +46,8 @@ def on_all_ranks(function: Callable[..., T]) -> Callable[..., T]:
 
     @wraps(function)
     def call(*operands: Any, **options: Any) -> T:
-        matrix = next(value for value in (*operands, *options.values()) if isinstance(value, ShardedSparseTensor))
+        given = next(value for value in (*operands, *options.values()) if isinstance(value, ShardedSparseTensor | Transposed))
+        matrix = given.matrix if isinstance(given, Transposed) else given
         with collective(matrix.layout.ranks, function.__name__):
             return function(*operands, **options)
 
@@ -132,22 +135,18 @@ def transposed_evaluate(statement: str, **operands: Any) -> Any:
     raise UnsupportedError(f"evaluate with {name}, a transposed sharded matrix: pass the matrix, and swap its indices\n  {statement}")
 
 
+@on_all_ranks
 def transposed_matmul(left: Any, right: Any) -> torch.Tensor:
     """``A.t() @ y`` or ``x @ A.t()``, with rows of y that belong to the matrix's rows, or columns of x that belong to its columns.
 
     Raises:
         SizeError: the dense operand does not have one or two dimensions.
     """
-    if isinstance(left, Transposed):
-        return _product(left.matrix, right, TRANSPOSED_PRODUCTS)
-    return _product(right.matrix, left, PRODUCTS_WITH_TRANSPOSED)
-
-
-@on_all_ranks
-def _product(A: ShardedSparseTensor, x: Any, expressions: Mapping[int, str]) -> torch.Tensor:
+    is_left = isinstance(left, Transposed)
+    (transposed, x), expressions = ((left, right), TRANSPOSED_PRODUCTS) if is_left else ((right, left), PRODUCTS_WITH_TRANSPOSED)
     if x.ndim not in expressions:
         raise SizeError(f"a product of A.t() and a tensor of {x.ndim} dimensions: give one or two")
-    return sharded_einsum(EinsumCall(expressions[x.ndim], (A, x)))
+    return sharded_einsum(EinsumCall(expressions[x.ndim], (transposed.matrix, x)))
 
 
 def dtensor_einsum(call: EinsumCall) -> Any:
@@ -301,7 +300,6 @@ def elementwise(function: Callable[..., Any], name: str) -> Callable[..., Sharde
     return call
 
 
-ELEMENTWISE = {name: getattr(torch, name) for name in (*UNARY, "mul", "div", "add", "sub", "pow") if hasattr(torch, name)}
 MATMULS = (torch.matmul, torch.mm, torch.mv, torch.sparse.mm, torch.Tensor.matmul, torch.Tensor.__matmul__)
 IMPLEMENTED: dict[Any, Callable[..., Any]] = {
     **dict.fromkeys(MATMULS, matmul),
@@ -316,8 +314,7 @@ IMPLEMENTED: dict[Any, Callable[..., Any]] = {
     functional.linear: linear,
     torch.einsum: lambda expr, *operands: sharded_einsum(EinsumCall(expr, operands)),
     torch.Tensor.__rmatmul__: lambda right, left: matmul(left, right),
-    **{function: elementwise(function, name) for name, function in ELEMENTWISE.items()},
-    **{getattr(torch.Tensor, name): elementwise(function, name) for name, function in ELEMENTWISE.items() if hasattr(torch.Tensor, name)},
+    **entries_of({name: elementwise(OPERATORS[name], name) for name in (*UNARY, "mul", "div", "add", "sub", "pow")}),
 }
 TRANSPOSED: dict[Any, Callable[..., Any]] = {
     torch.einsum: lambda expr, *operands: transposed_einsum(EinsumCall(expr, operands)),

@@ -69,6 +69,7 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...]]] = {
     "other way": (column_softmax, (normals(7),)),
     "gelu": (normalized_gelu, (normals(9, 4), normals(7, 1))),
     "exp": (lambda A, x: torch.exp(A @ x).sigmoid().tanh(), (normals(9),)),
+    "table": (lambda A, x: torch.hypot(torch.arcsinh(A @ x), F.elu(torch.cos(A @ x))), (normals(9),)),
     "mean": (lambda A, x: ((A + x) * A).mean(0), (normals(9),)),
     "amax": (lambda A, x: torch.amax(torch.maximum(A, x), dim=-1) + torch.log(torch.sqrt(x.abs())).sum(), (normals(9),)),
     "where": (lambda A, x: torch.where(A > 0, x * A, 0.5 * A), (normals(9),)),
