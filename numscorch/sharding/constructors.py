@@ -208,7 +208,8 @@ def _shared(A: SparseTensor | None, ranks: Ranks) -> SparseTensor:
 def _checksum(A: SparseTensor) -> int:
     total = 0
     for array in (*A.pattern.arrays[1], A.values.detach()):
-        total = zlib.crc32(array.resolve_conj().contiguous().view(torch.uint8).numpy().tobytes(), total)
+        array = array.view(torch.int16) if array.dtype == torch.bfloat16 else array.resolve_conj()
+        total = zlib.crc32(array.contiguous().numpy().tobytes(), total)
     return total
 
 

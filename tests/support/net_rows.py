@@ -27,7 +27,7 @@ FLOATS = (
 )
 UNARY = (
     f"{FLOATS} abs absolute ceil fix floor frac logical_not nan_to_num neg negative relu round sgn sign square trunc triu tril angle "
-    "celu elu gelu hardshrink hardswish hardtanh leaky_relu logsigmoid mish relu6 selu silu softplus softshrink softsign tanhshrink "
+    "celu elu gelu hardshrink hardsigmoid hardswish hardtanh leaky_relu logsigmoid mish relu6 selu silu softplus softshrink softsign tanhshrink "
     "positive signbit real conj isfinite isinf isnan isneginf isposinf adjoint clone detach contiguous cpu argwhere nonzero "
     "atleast_1d atleast_2d atleast_3d flatten ravel fliplr flipud squeeze t zeros_like ones_like empty_like rand_like randn_like "
     "bfloat16 bool byte cdouble cfloat char double float half int long short tolist numel nelement ndimension element_size "
