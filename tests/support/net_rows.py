@@ -27,8 +27,8 @@ FLOATS = (
 )
 UNARY = (
     f"{FLOATS} abs absolute ceil fix floor frac logical_not nan_to_num neg negative relu round sgn sign square trunc triu tril angle "
-    "celu elu gelu hardshrink hardsigmoid hardswish hardtanh leaky_relu logsigmoid mish relu6 selu silu softplus softshrink softsign tanhshrink "
-    "positive signbit real conj isfinite isinf isnan isneginf isposinf adjoint clone detach contiguous cpu argwhere nonzero "
+    "celu elu gelu hardshrink hardsigmoid hardswish hardtanh leaky_relu logsigmoid mish relu6 selu silu softplus softshrink softsign "
+    "tanhshrink positive signbit real conj isfinite isinf isnan isneginf isposinf adjoint clone detach contiguous cpu argwhere nonzero "
     "atleast_1d atleast_2d atleast_3d flatten ravel fliplr flipud squeeze t zeros_like ones_like empty_like rand_like randn_like "
     "bfloat16 bool byte cdouble cfloat char double float half int long short tolist numel nelement ndimension element_size "
     "get_device is_complex is_floating_point is_signed is_contiguous is_shared to_sparse to_sparse_coo to_sparse_csr to_sparse_csc "
