@@ -113,7 +113,7 @@ def getitem(input: Traced, key: tuple[Any, ...]) -> Traced:
 
 
 def view(function: Callable[..., Any], input: Traced, *args: Any, **kwargs: Any) -> Traced:
-    """Trace torch's function that permutes dimensions and inserts those of size 1."""
+    """Trace a function of torch that permutes dimensions or inserts dimensions of size 1."""
     return _viewed(input, _axes(function, input, *args, **kwargs))
 
 

@@ -8,5 +8,5 @@ import numscorch as ns
 
 
 def as_dense(value: Any) -> Any:
-    """The dense tensor of a SparseTensor; anything else as it is."""
+    """The dense form of a SparseTensor; other values unchanged."""
     return value.to_dense() if isinstance(value, ns.SparseTensor) else value

@@ -6,7 +6,7 @@ import torch
 
 
 def generator(seed: int = 0) -> torch.Generator:
-    """A generator of its own."""
+    """A generator with this seed, apart from the default one."""
     return torch.Generator().manual_seed(seed)
 
 
