@@ -36,7 +36,7 @@ from ..ir.verify import can_join_dot_products, can_take_positions, can_unroll
 from . import cost, tuning
 from .facts import AUTOMATIC, GENERIC, Facts, Options, Target, Tiling, tiling_within
 from .loop_order import unit_stride
-from .statements import each_statement, statements_of
+from .statements import each_statement, nested, statements_of
 from .tiles import tiled
 from .workspace import free_names, sum_in_register, summed_tail
 
@@ -80,7 +80,12 @@ def gather_rows(stmt: Stmt, facts: Facts, target: Target = GENERIC, options: Opt
         reasons.append(f"{term.lhs.tensor}: {why}")
         return tagged
 
-    nest = map_loops(stmt, gathered) if statements_of(stmt)[0] else stmt
+    loops, statements = statements_of(stmt)
+    if not loops:
+        return None
+    # in a vector loop, the register of a sum already holds one value for each coordinate
+    vectors = [any(isinstance(loop.tag, Vector) for loop in loops_of(each)) for each in statements]
+    nest = nested(loops, [each if has_vector else map_loops(each, gathered) for each, has_vector in zip(statements, vectors, strict=True)])
     return (nest, "; ".join(reasons)) if reasons else None
 
 
