@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import torch
 from corpus import TARGET
 from named_kernels import KERNELS, plain as dense, stored
 
@@ -14,6 +15,7 @@ from numscorch.frontend.parser import parse_einsum
 from numscorch.frontend.problem import make_problem
 from numscorch.frontend.statements import parse_statement
 from numscorch.ir.index import Stmt, assignments
+from numscorch.runtime.plans import uncompiled
 from numscorch.schedule import PASSES, Step, schedule
 from numscorch.schedule.facts import forget_answers
 
@@ -57,3 +59,16 @@ def test_each_pass_applies_to_single_or_fused_statements() -> None:
             problem = make_problem(parse_statement(text)[0].request if "=" in text else parse_einsum(text, ranks), operands, TARGET)
             names |= {step.name for step in schedule(problem.stmt, problem.facts, TARGET)}
     assert names == {"fuse", *(one_pass.__name__ for one_pass in PASSES)}, "a pass applies to nothing"
+
+
+@pytest.mark.parametrize("op", ["min=", "max="])
+def test_a_fused_extreme_in_a_vector_loop_keeps_one_value_per_lane(op: str) -> None:
+    torch.manual_seed(0)
+    A = ns.from_torch((torch.randn(17, 17) * (torch.rand(17, 17) < 0.8)), ns.CSR)
+    X, e = torch.randn(17, 2), torch.randn(17)
+    with uncompiled():
+        V = ns.evaluate(
+            f"l[i,k] = X[j,k] * e[i]; R[i,k] {op} A[i,j] * sigmoid(p) * l[i,k]; V[i,k] = R[i,k]", A=A, X=X, e=e, p=torch.tensor(0.3)
+        )
+    terms = A.to_dense()[:, :, None] * torch.sigmoid(torch.tensor(0.3)) * (X.sum(0) * e[:, None])[:, None, :]
+    torch.testing.assert_close(V, terms.amin(1) if op == "min=" else terms.amax(1))

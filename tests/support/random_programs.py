@@ -49,7 +49,7 @@ ONE = (
     "abs({})",
 )
 TWO = ("{} * {}", "{} * {}", "({} + {})", "({} - {})", "maximum({}, {})", "minimum({}, {})", "{} / (abs({}) + 1)", "where({} > 0, {}, 0.2)")
-OPS = ("=", "=", "=", "+=", "+=", "max=", "min=", "stored max=")
+OPS = ("=", "=", "=", "+=", "+=", "max=", "min=", "min=", "max=", "stored max=")
 
 
 def accessed(name: str, indices: str, labels: Mapping[str, str]) -> str:
