@@ -16,7 +16,7 @@ from ..frontend.requests import Operand, Request, row_major
 from ..ir.format import COO, CSF, Format, dense, named_formats
 from ..ir.padded import Fixed
 from ..programs.operands import admit, kernel_operand
-from .page import Paged, titled
+from .page import Paged, contents
 from .roofline import timed_run
 from .story import Story
 from .work import work_of
@@ -55,7 +55,9 @@ class Explanation(Story, Paged):
 
     __repr__ = __str__
 
-    _titled = titled
+    def _contents(self) -> dict[str, Any]:
+        count = sum(not isinstance(part, str) for part in (*self.before, self))
+        return contents(self.title if count == 1 else f"{count} kernels, the last one: {self.title}", self)
 
 
 def read_formats(expr: str, operands: Sequence[Any]) -> list[Any]:

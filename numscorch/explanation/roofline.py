@@ -8,17 +8,19 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from html import escape
 from math import ceil, floor, log10
 from typing import Any
 
 import torch
 
+from .templates import rendered
+
 SECONDS = 0.3  # time spent on the calls, in seconds
 ROOF_SECONDS = 0.15  # time spent on each triad of the near roof, in seconds
 FEWEST, MOST = 3, 1000  # number of calls
 SMALLEST, LARGEST = 1 << 14, 1 << 28  # size of the near roof's triad, in bytes
-WIDTH, HEIGHT, LEFT, TOP, BOTTOM = 640, 360, 56, 16, 40  # the plot and its margins, in pixels
+WIDTH, HEIGHT = 640, 360  # of the picture, in pixels
+LEFT, TOP, BOTTOM = 56, 16, 320  # sides of the plot, whose right side is that of the picture
 ROOM = 0.3  # vertical margin of the plotted range, in decades
 MOST_SHARE = 1.1  # largest plausible share of a roof
 WHY_ABOVE = "the machine is busy, or the request reads only a part of an operand"
@@ -141,48 +143,14 @@ def seconds_in_words(seconds: float) -> str:
 
 
 def report(run: TimedRun) -> str:
-    """The figures of a run as a table, and its roofline."""
-    rates = run.bytes / run.seconds / 1e9, run.flops / run.seconds / 1e9
-    rows = [
-        ("time", f"{seconds_in_words(run.seconds)}, the fastest of {run.calls} calls, {run.on}"),
-        ("compulsory bytes", f"{run.bytes:,}: {rates[0]:.3g} GB/s; a triad over as many bytes reaches {run.near / 1e9:.3g} GB/s"),
-        ("operations", f"{run.flops:,}: {rates[1]:.3g} Gflop/s; multiply-adds in registers reach {run.peak / 1e9:.3g} Gflop/s"),
-        ("operations per byte", f"{run.intensity:.3g}"),
-        ("share of the roof", run.reached),
-    ]
-    table = "".join(f"<tr><th scope='row'>{name}</th><td>{value}</td></tr>" for name, value in rows)
-    return f"<table class='run'>{table}</table>" + (f'<div class="scroll" tabindex="0">{roofline(run)}</div>' if run.flops else "")
-
-
-def roofline(run: TimedRun) -> str:
-    """The roofline plot: the roofs over the operations per byte, and the run as a point."""
-    axes = _Axes.around(run)
-    parts = axes.grid()
-    for at, (rate, kind, name) in enumerate(
-        ((run.near, "roof", "a triad over as many bytes"), (run.far, "roof far", "a triad from memory"))
-    ):
-        points = (axes.left, rate * axes.left), (run.peak / rate, run.peak), (axes.right, run.peak)
-        parts.append(f'<polyline class="{kind}" points="{" ".join(f"{axes.x(x):.1f},{axes.y(y):.1f}" for x, y in points)}"/>')
-        y = float(HEIGHT - BOTTOM - 30 + 18 * at)
-        parts += [
-            f'<line class="{kind}" x1="{WIDTH - 290}" x2="{WIDTH - 250}" y1="{y - 4}" y2="{y - 4}"/>',
-            _text(WIDTH - 242, y, f"{name}: {rate / 1e9:.3g} GB/s", "start"),
-        ]
-    x, y = axes.x(run.intensity), axes.y(run.flops / run.seconds)
-    parts += [
-        _text(WIDTH - 8, axes.y(run.peak) - 6, f"{run.dtype} multiply-adds: {run.peak / 1e9:.3g} Gflop/s", "end"),
-        f'<circle class="point" cx="{x:.1f}" cy="{y:.1f}" r="7"/>',
-        _text(x, y + 24, f"{run.flops / run.seconds / 1e9:.3g} Gflop/s", "middle", "told"),
-    ]
-    caption = escape(f"Roofline: {run}")
-    return (
-        f'<svg class="roofline" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}" role="img" aria-label="{caption}">'
-        f"<title>{caption}</title>{''.join(parts)}</svg>"
-    )
+    """The figures of a run as a table and, if it has operations, its roofline plot."""
+    axes = Axes.around(run) if run.flops else None
+    sides = {"width": WIDTH, "height": HEIGHT, "left": LEFT, "top": TOP, "bottom": BOTTOM}
+    return rendered("roofline.html", run=run, axes=axes, powers=powers, seconds_in_words=seconds_in_words, **sides)
 
 
 @dataclass(frozen=True, slots=True)
-class _Axes:
+class Axes:
     """The plot's logarithmic axes: operations per byte, and operations per second."""
 
     left: float
@@ -191,7 +159,7 @@ class _Axes:
     high: float
 
     @classmethod
-    def around(cls, run: TimedRun) -> _Axes:
+    def around(cls, run: TimedRun) -> Axes:
         rate = run.flops / run.seconds
         knees = [run.peak / run.near, run.peak / run.far, run.intensity]
         left, right = min(knees) / 10, max(knees) * 4
@@ -201,32 +169,9 @@ class _Axes:
         return LEFT + (WIDTH - LEFT) * log10(intensity / self.left) / log10(self.right / self.left)
 
     def y(self, rate: float) -> float:
-        return HEIGHT - BOTTOM - (HEIGHT - BOTTOM - TOP) * log10(rate / self.low) / log10(self.high / self.low)
-
-    def grid(self) -> list[str]:
-        """A labelled grid line for each power of ten."""
-        parts = [
-            _text((LEFT + WIDTH) / 2, HEIGHT - 4, "operations per byte", "middle", "axis"),
-            _text(2, 12, "Gflop/s", "start", "axis"),
-        ]
-        for power in _powers(self.left, self.right):
-            x = self.x(10.0**power)
-            parts += [
-                f'<line class="grid" x1="{x:.1f}" x2="{x:.1f}" y1="{TOP}" y2="{HEIGHT - BOTTOM}"/>',
-                _text(x, HEIGHT - BOTTOM + 16, f"{10.0**power:g}", "middle", "axis"),
-            ]
-        for power in _powers(self.low, self.high):
-            y = self.y(10.0**power)
-            parts += [
-                f'<line class="grid" x1="{LEFT}" x2="{WIDTH}" y1="{y:.1f}" y2="{y:.1f}"/>',
-                _text(LEFT - 6, y + 4, f"{10.0 ** (power - 9):g}", "end", "axis"),
-            ]
-        return parts
+        return BOTTOM - (BOTTOM - TOP) * log10(rate / self.low) / log10(self.high / self.low)
 
 
-def _powers(low: float, high: float) -> range:
-    return range(ceil(log10(low)), floor(log10(high)) + 1)
-
-
-def _text(x: float, y: float, text: str, anchor: str, kind: str = "note") -> str:
-    return f'<text class="{kind}" x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(text)}</text>'
+def powers(low: float, high: float) -> list[float]:
+    """The powers of ten between two numbers."""
+    return [10.0**power for power in range(ceil(log10(low)), floor(log10(high)) + 1)]

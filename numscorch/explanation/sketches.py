@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import struct
 import zlib
+from base64 import b64encode
 from dataclasses import dataclass, field
 from itertools import repeat
 from math import prod
@@ -77,6 +78,11 @@ class Picture:
     width: int
     height: int
     caption: str
+
+    @property
+    def base64(self) -> str:
+        """The PNG as text, for a page."""
+        return b64encode(self.png).decode()
 
 
 @dataclass(frozen=True, slots=True)

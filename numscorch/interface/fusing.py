@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ..errors import UnsupportedError
 from ..explanation.explanation import Explanation
-from ..explanation.page import Paged, titled_program
+from ..explanation.page import Paged, contents
 from ..explanation.programs import explain_program
 from ..ir.functions import FUNCTIONS
 from ..programs import traced_calls as traced_calls  # defines the calls that tracing records
@@ -64,9 +64,9 @@ class FusedExplanation(Paged):
 
     __repr__ = __str__
 
-    def _titled(self, anchored: bool = True) -> tuple[str, str]:
+    def _contents(self) -> dict[str, Any]:
         program = str(self).removesuffix(self.story).strip()
-        return titled_program(self.name, program, self.story if self.explanation is None else "", self.explanation, anchored)
+        return contents(self.name, self.explanation, program, self.story if self.explanation is None else "")
 
 
 class Fused(Wrapper):

@@ -61,7 +61,7 @@ def test_the_wheel_has_the_files_of_the_package_only(wheel: Path) -> None:
     package_files = {name for name in names_in(wheel) if ".dist-info/" not in name}
     assert package_files == package
     assert "numscorch/py.typed" in package_files, "type checkers read the types of a package with this mark"
-    assert "numscorch/explanation/style.css" in package_files
+    assert {"numscorch/explanation/style.css", "numscorch/explanation/page.html"} <= package_files
 
 
 def test_the_metadata_of_the_wheel(wheel: Path) -> None:

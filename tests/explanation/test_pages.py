@@ -195,7 +195,7 @@ def test_pages_show_the_compared_costs() -> None:
     assert [f"{cost:.3g}" for _, cost in costs] == [f"{float(text):.3g}" for text in re.findall(r": ([\d.e+]+)", why)]
     assert all(here <= then for (_, here), (_, then) in pairwise(costs))
     assert costs_in("about 3 nonzeros per row: 8 are gathered at once, and the rest of a row is masked") == []
-    chosen = re.search(r"<tr class='chosen'><th scope='row'>(\w+) \(chosen\)", page(explained))
+    chosen = re.search(r'<tr class="chosen"><th scope="row">(\w+) \(chosen\)', page(explained))
     assert chosen is not None
     assert chosen[1] == costs[0][0]
 
@@ -350,6 +350,12 @@ def test_the_tree_of_rows_has_a_node_for_each_row_and_entry() -> None:
     assert sorted(re.findall(r'class="node">(\d+)<', text)) == sorted("01101")
     assert re.findall(r'class="leaf">(\w+)<', text) == ["2", "3", "4"]
     assert text.count("<line") == 3 + 3
+
+
+def test_a_card_lists_levels_with_their_extents_and_positions() -> None:
+    text = ns.from_torch(torch.ones(4, 1), ns.Format("dd"))._repr_html_()
+    assert "<li><b>i: dense</b> <span>4 coordinates, 4 positions</span></li>" in text
+    assert "<li><b>j: dense</b> <span>1 coordinate, 4 positions</span></li>" in text
 
 
 STATES: dict[str, Callable[[], ns.SparseTensor]] = {
