@@ -10,7 +10,7 @@ import numpy as np
 
 from ..errors import FormatError
 from ..tensors.arrays import as_shape
-from .text import EXACT, Text, coordinates_in, integers, opened, rows_of, sizes, whole_values
+from .text import Text, coordinates_in, integers, opened, sizes, whole_values
 
 Entries = tuple[np.ndarray, np.ndarray, tuple[int, ...], str | None]
 """Coordinates (ndim, n), values (n,) in float64, int64 or complex128, the shape, and the data type that the file states, if any."""
@@ -69,15 +69,12 @@ def _banner(text: Text, header: bytes) -> tuple[str, str, str]:
 
 
 def _coordinate_entries(
-    text: Text, ndim: int, shape: tuple[int, ...] | None, count: int | None, parts: int, exact: bool
+    text: Text, ndim: int, shape: tuple[int, ...] | None, count: int | None, parts: int, exact: bool, first: bytes = b""
 ) -> tuple[np.ndarray, np.ndarray]:
     """The coordinates and values of lines with the indices of an entry and its value: of no number (then 1), one, or two."""
-    indices, values = [np.empty((ndim, 0), dtype=np.int64)], [np.empty(0)]
-    for piece, rows in rows_of(text, ndim + parts, count):
-        indices.append(coordinates_in(piece, rows, shape, ndim))
-        stored = _joined(rows[:, ndim:]) if parts else np.ones(len(rows))
-        values.append(whole_values(piece, stored) if exact else stored)
-    return np.concatenate(indices, axis=1), _concatenated(values)
+    table = text.table(ndim + parts, count, first)
+    values = _joined(table[:, ndim:]) if parts else np.ones(len(table))
+    return coordinates_in(text, table, shape, ndim), whole_values(text, values) if exact else values
 
 
 def _joined(columns: np.ndarray) -> np.ndarray:
@@ -85,24 +82,13 @@ def _joined(columns: np.ndarray) -> np.ndarray:
     return columns[:, 0].copy() if columns.shape[1] == 1 else np.ascontiguousarray(columns).view(np.complex128)[:, 0]
 
 
-def _concatenated(values: list[np.ndarray]) -> np.ndarray:
-    """The values of all pieces; int64 if one piece is int64 and the other pieces hold integers."""
-    if any(piece.dtype == np.int64 for piece in values) and all(map(_is_whole, values)):
-        values = [piece.astype(np.int64) for piece in values]
-    return np.concatenate(values)
-
-
-def _is_whole(values: np.ndarray) -> bool:
-    return values.dtype == np.int64 or bool(((values == np.trunc(values)) & (np.abs(values) < EXACT)).all())
-
-
 def _array_entries(text: Text, shape: tuple[int, int], symmetry: str, field: str) -> tuple[np.ndarray, np.ndarray]:
     """The nonzeros of an array file in column-major order; symmetric files hold the lower triangle only."""
-    above, exact = int(symmetry == "skew-symmetric"), field == "integer"
+    above = int(symmetry == "skew-symmetric")
     n = shape[0] - above
     count = prod(shape) if symmetry == "general" else n * (n + 1) // 2
-    pieces = ((piece, _joined(rows)) for piece, rows in rows_of(text, 1 + (field == "complex"), count))
-    values = _concatenated([np.empty(0), *(whole_values(piece, numbers) if exact else numbers for piece, numbers in pieces)])
+    values = _joined(text.table(1 + (field == "complex"), count))
+    values = whole_values(text, values) if field == "integer" else values
     if symmetry == "general":
         columns, rows = np.divmod(np.arange(prod(shape)), max(shape[0], 1))
     else:
@@ -151,9 +137,8 @@ def read_tns(path: Path, shape: Sequence[int] | None = None, *, exact: bool = Fa
             raise text.error(problem, at=text.line - bool(first))
         if size is not None and len(size) != ndim:
             raise text.error(f"entries have {ndim} indices, but the shape {size} has {len(size)} dimensions", at=text.line - 1)
-        text.put_back(first)
-        text.comment = b"#"
-        indices, values = _coordinate_entries(text, ndim, size, None, 1, exact)
+        text.comment = "#"
+        indices, values = _coordinate_entries(text, ndim, size, None, 1, exact, first)
     return indices, values, size if size is not None else tuple(int(s) + 1 for s in indices.max(axis=1)), None
 
 

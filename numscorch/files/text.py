@@ -1,7 +1,6 @@
 """Parsing of numbers in text files.
 
-Files are read in pieces of 16 MB, and each piece is parsed by numpy at once. If that fails, the piece is parsed again line by line, so
-that the error names the line.
+NumPy parses tables line by line. For an error that names a line, the file is read again.
 """
 
 from __future__ import annotations
@@ -11,8 +10,8 @@ import warnings
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
 from io import BufferedIOBase
+from itertools import chain, islice
 from pathlib import Path
 
 import numpy as np
@@ -21,41 +20,33 @@ from ..errors import FormatError
 from ..machine.memory import check_bytes
 from ..machine.progress import Progress
 
-PIECE = 1 << 24  # bytes parsed at once; also the upper bound of a table's line
+PIECE = 1 << 24  # bytes read at once; also the upper bound of a table's line
 LINE = 1 << 20  # upper bound of a header's line, in bytes
+EVERY = 1 << 12  # lines between updates of the progress
 FORMATTED = 1 << 14  # numbers compared with their float32 at once
 POWERS = 10.0 ** np.arange(23)
 EXACT = 2.0**53  # float64 represents all integers below this
 
 
-@dataclass(frozen=True)
-class Piece:
-    """Complete lines of a file; ``line`` is the number of the first line, from 1."""
-
-    path: Path
-    content: bytes
-    line: int = 1
-
-    def error(self, problem: str, *, at: int = 0) -> FormatError:
-        """An error that names the file and the line ``at`` lines after the first one."""
-        return FormatError(f"{self.path}, line {self.line + at}: {problem}")
-
-
 class Text:
-    """A reader of a text file that keeps at most one piece in memory.
-
-    If ``comment`` is set, pieces are returned without comments: the rest of a line from that byte string on.
+    """A reader of a text file: lines of a header, then a table or other content.
 
     Args:
         path: the file's name, for errors.
         file: the decompressed file.
         packed: the file on disk; its position gives the progress.
         progress: the progress bar.
+
+    Attributes:
+        line: the number of the next line, from 1.
+        start: the number of the first line of the table.
+        comment: what starts a comment in a line of the table; None if it has no comments.
     """
 
     def __init__(self, path: Path, file: BufferedIOBase, packed: BufferedIOBase, progress: Progress):
         self.path, self.file, self.packed, self.progress = path, file, packed, progress
-        self.line, self.pushed_back, self.comment = 1, b"", b""
+        self.line, self.start = 1, 1
+        self.comment: str | None = None
 
     def next_line(self, what: str, comment: bytes = b"", longest: int = LINE) -> bytes:
         """The next line that is neither blank nor a comment.
@@ -87,32 +78,74 @@ class Text:
                 return stripped
         return b""
 
-    def put_back(self, line: bytes) -> None:
-        """Return the last line to the input of :meth:`pieces`."""
-        self.pushed_back, self.line = line + b"\n", self.line - 1
+    def table(self, columns: int, rows: int | None = None, first: bytes = b"") -> np.ndarray:
+        """The remaining lines as numbers of shape (lines, columns). Blank lines are skipped.
 
-    def pieces(self) -> Iterator[Piece]:
-        """The remaining lines in pieces.
+        Args:
+            columns: the number of columns.
+            rows: the expected number of rows; None accepts any number.
+            first: the first line, if it was read before.
+
+        Raises:
+            FormatError: a line is malformed, or the number of rows differs; the text names the first such line, or the counts.
+        """
+        self.start = self.line - bool(first)
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # NumPy warns if there are no rows
+                table = np.loadtxt(chain([first], self._remaining()), comments=self.comment, ndmin=2)
+        except FormatError:
+            raise
+        except ValueError as error:
+            raise self._unreadable(columns) from error
+        if table.size and table.shape[1] != columns:
+            raise self._unreadable(columns)
+        if rows is not None and len(table) != rows:
+            announced = f"the header announces {rows} entries, but {len(table)} follow"
+            if len(table) > rows:
+                raise self.error(f"{announced}: remove the rest, or correct it", at=self.line_of(rows))
+            raise self.error(f"{announced}: is the file cut short?")
+        return table.reshape(-1, columns)
+
+    def _remaining(self) -> Iterator[bytes]:
+        """The remaining lines.
 
         Raises:
             FormatError: a line is longer than a piece.
         """
-        partial_line, self.pushed_back = self.pushed_back, b""
-        while block := self.file.read(PIECE):
-            self.progress.reach(self.packed.tell())
-            complete, end, partial_line = (partial_line + block).rpartition(b"\n")
-            if len(partial_line) > PIECE:
+        while line := self.file.readline(PIECE + 1):
+            if len(line) > PIECE:
                 raise self.error(f"a line has more than {PIECE} bytes: each line holds one entry")
-            if end:
-                yield Piece(self.path, self._without_comments(complete), self.line)
-                self.line += complete.count(b"\n") + 1
-        if partial_line:
-            yield Piece(self.path, self._without_comments(partial_line), self.line)
+            self.line += 1
+            if self.line % EVERY == 0:
+                self.progress.reach(self.packed.tell())
+            yield line
 
-    def _without_comments(self, lines: bytes) -> bytes:
-        if not self.comment or self.comment not in lines:
-            return lines
-        return b"\n".join(line.partition(self.comment)[0] for line in lines.split(b"\n"))
+    def rows(self) -> Iterator[tuple[int, bytes]]:
+        """The number and the text of each line of the table that is not blank, read from the file again."""
+        with opened(self.path, progress=False) as text:
+            for number, line in enumerate(text.file, 1):
+                entry = line.strip() if self.comment is None else line.partition(self.comment.encode())[0].strip()
+                if number >= self.start and entry:
+                    yield number, entry
+
+    def line_of(self, row: int) -> int:
+        """The number of the line that holds a row of the table."""
+        return next(number for number, _ in islice(self.rows(), row, None))
+
+    def exact(self, columns: slice) -> np.ndarray | None:
+        """Columns of the table as int64; None if a number isn't written as an integer, or overflows."""
+        try:
+            return np.array([[int(word) for word in line.split()[columns]] for _, line in self.rows()], np.int64)
+        except (ValueError, OverflowError):
+            return None
+
+    def _unreadable(self, columns: int) -> FormatError:
+        """The error for the first line with another number of words or, if there is none, the last line that NumPy read."""
+        bad = ((number, line) for number, line in self.rows() if len(line.split()) != columns or number == self.line - 1)
+        number, line = next(bad)
+        shown = line.decode(errors="replace")[:60]
+        return self.error(f"can't read {shown!r}: each line holds {columns} number{'s' if columns > 1 else ''}", at=number)
 
     def rest(self) -> bytes:
         """The remaining content.
@@ -120,7 +153,7 @@ class Text:
         Raises:
             SizeError: the content is larger than the memory limit.
         """
-        blocks, size = [self.pushed_back], 0
+        blocks, size = list[bytes](), 0
         while block := self.file.read(PIECE):
             self.progress.reach(self.packed.tell())
             blocks.append(block)
@@ -152,48 +185,19 @@ def opened(path: Path, progress: bool | None = None) -> Iterator[Text]:
             raise FormatError(f"{path} is not a whole gzip file ({error}): fetch it again, or drop the .gz from its name") from error
 
 
-def numbers(text: bytes) -> np.ndarray | None:
-    """The numbers of a text as float64, or None if the text holds anything else.
-
-    >>> numbers(b"1 2.5\\n-3e2"), numbers(b"1 x"), numbers(b" ")
-    (array([   1. ,    2.5, -300. ]), None, array([], dtype=float64))
-    """
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        try:
-            parsed = np.fromstring(text.strip(), dtype=np.float64, sep=" ")
-        except (ValueError, DeprecationWarning):
-            return None
-    # fromstring parses 1.5-2 as two numbers
-    return parsed if parsed.size == len(_words(text)) else None
-
-
-def _words(text: bytes) -> np.ndarray:
-    """The start of each word."""
-    letters = np.frombuffer(text, dtype=np.uint8)
-    starts = (letters != 32) & ((letters < 9) | (letters > 13))
-    starts[1:] &= ~starts[:-1]
-    return np.flatnonzero(starts)
-
-
-def _is_regular(text: bytes, columns: int) -> bool:
-    """Whether every line has the same number of words."""
-    words, ends = _words(text), np.flatnonzero(np.frombuffer(text, dtype=np.uint8) == ord("\n"))
-    if len(words) != columns * (len(ends) + 1):
-        return False
-    return bool((words[columns::columns] > ends).all() and (words[columns - 1 : -1 : columns] < ends).all())
-
-
 def integers(text: bytes) -> np.ndarray | None:
     """The integers of a text as int64, or None if the text holds anything else.
 
-    >>> integers(b"1 2"), integers(b"1 2.5")
-    (array([1, 2]), None)
+    >>> integers(b"1\\n2"), integers(b"1 2.5"), integers(b" ")
+    (array([1, 2]), None, array([], dtype=int64))
     """
-    parsed = numbers(text)
-    if parsed is None or not np.isfinite(parsed).all() or (parsed != np.trunc(parsed)).any() or (np.abs(parsed) > EXACT).any():
-        return None
-    return parsed.astype(np.int64)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", DeprecationWarning)  # NumPy warns if it reads a float
+        warnings.simplefilter("ignore", UserWarning)  # and if there are no numbers
+        try:
+            return np.loadtxt([text.replace(b"\n", b" ")], np.int64, comments=None, ndmin=1)
+        except (ValueError, DeprecationWarning):
+            return None
 
 
 def sizes(text: bytes) -> tuple[int, ...] | None:
@@ -206,55 +210,14 @@ def sizes(text: bytes) -> tuple[int, ...] | None:
     return tuple(int(word) for word in words) if all(word.isdigit() and len(word) < 20 for word in words) else None
 
 
-def rows_of(text: Text, columns: int, rows: int | None = None) -> Iterator[tuple[Piece, np.ndarray]]:
-    """The rows of a table, one piece at a time, as numbers of shape (lines, columns). Blank lines are skipped.
-
-    Args:
-        text: the file.
-        columns: the number of columns.
-        rows: the expected number of rows; None accepts any number.
-
-    Raises:
-        FormatError: a line is malformed, or the number of rows differs; the text names the first such line, or the counts.
-    """
-    count, surplus = 0, None
-    for piece in text.pieces():
-        numbers = _table(piece, columns)
-        if rows is not None and surplus is None and count + len(numbers) > rows:
-            surplus = piece.line + _line_of(piece, rows - count)
-        count += len(numbers)
-        if len(numbers) and surplus is None:
-            yield piece, numbers
-    if surplus is not None:
-        raise text.error(f"the header announces {rows} entries, but {count} follow: remove the rest, or correct it", at=surplus)
-    if rows is not None and count != rows:
-        raise text.error(f"the header announces {rows} entries, but {count} follow: is the file cut short?")
-
-
-def _table(piece: Piece, columns: int) -> np.ndarray:
-    content = piece.content.strip()
-    table = numbers(content)
-    if table is None or (table.size and not _is_regular(content, columns)):
-        _find_bad_line(piece, columns)
-    return (np.empty(0) if table is None else table).reshape(-1, columns)
-
-
-def _find_bad_line(piece: Piece, columns: int) -> None:
-    for at, line in enumerate(piece.content.split(b"\n")):
-        parsed = numbers(line)
-        if parsed is None or parsed.size not in (0, columns):
-            shown = line.decode(errors="replace").strip()[:60]
-            raise piece.error(f"can't read {shown!r}: each line holds {columns} number{'s' if columns > 1 else ''}", at=at)
-
-
-def coordinates_in(piece: Piece, rows: np.ndarray, shape: tuple[int, ...] | None, ndim: int) -> np.ndarray:
+def coordinates_in(text: Text, table: np.ndarray, shape: tuple[int, ...] | None, ndim: int) -> np.ndarray:
     """The leading columns as coordinates from 0, int64 of shape (ndim, n).
 
     Raises:
         FormatError: an index isn't an integer, or is out of range; the text names the first such line.
     """
-    indices = rows[:, :ndim]
-    if indices.size and indices.max() >= EXACT and (exact := _exact(piece, slice(ndim))) is not None:
+    indices = table[:, :ndim]
+    if indices.size and indices.max() >= EXACT and (exact := text.exact(slice(ndim))) is not None:
         indices = exact
     elif (indices >= EXACT).any():
         indices = np.where(indices < EXACT, indices, np.nan)  # rounded by float64, so invalid
@@ -264,17 +227,17 @@ def coordinates_in(piece: Piece, rows: np.ndarray, shape: tuple[int, ...] | None
     if wrong.any():
         k, dimension = (int(axis[0]) for axis in np.nonzero(wrong))
         limit = f"1 to {shape[dimension]}" if shape is not None else "1 upwards"
-        raise piece.error(
-            f"index {rows[k, dimension]:g} in dimension {dimension} is out of range: indices are integers from {limit}",
-            at=_line_of(piece, k),
+        raise text.error(
+            f"index {table[k, dimension]:g} in dimension {dimension} is out of range: indices are integers from {limit}",
+            at=text.line_of(k),
         )
     return np.ascontiguousarray(indices.T).astype(np.int64) - 1
 
 
-def whole_values(piece: Piece, values: np.ndarray) -> np.ndarray:
+def whole_values(text: Text, values: np.ndarray) -> np.ndarray:
     """The last column as int64 if all of its values are integers and float64 can't represent some of them; else unchanged."""
     large = len(values) and bool((np.abs(values) >= EXACT).any())
-    exact = _exact(piece, slice(-1, None)) if large else None
+    exact = text.exact(slice(-1, None)) if large else None
     return values if exact is None else exact[:, 0]
 
 
@@ -302,16 +265,3 @@ def _are_shortest(values: np.ndarray) -> bool:
         rest = rest[~is_found]
     formatted = np.concatenate([*doubtful, rest])
     return bool((formatted.astype(np.float32).astype(str).astype(np.float64) == formatted).all())
-
-
-def _exact(piece: Piece, columns: slice) -> np.ndarray | None:
-    """The columns parsed as int64 from the text; None if a number isn't written as an integer, or overflows."""
-    try:
-        return np.array([[int(word) for word in line.split()[columns]] for line in piece.content.split(b"\n") if line.strip()], np.int64)
-    except (ValueError, OverflowError):
-        return None
-
-
-def _line_of(piece: Piece, entry: int) -> int:
-    """The index of an entry's line in its piece; blank lines hold no entry."""
-    return [at for at, line in enumerate(piece.content.split(b"\n")) if line.strip()][entry]
