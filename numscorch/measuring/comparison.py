@@ -1,13 +1,10 @@
 """Comparison of results across libraries and layouts, before they are timed.
 
-Each result becomes a numpy array, or entries with row-major linear positions.
+Each result becomes a tensor of torch, strided or COO.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -16,15 +13,6 @@ import torch
 from ..tensors.sparse_tensor import SparseTensor
 
 RELATIVE, ABSOLUTE = 1e-4, 1e-5  # tolerances of float32; ABSOLUTE is relative to the largest value
-
-
-@dataclass(frozen=True, slots=True)
-class NumberedValues:
-    """The stored values of a tensor with their row-major linear positions."""
-
-    positions: np.ndarray
-    values: np.ndarray
-    shape: tuple[int, ...]
 
 
 def check(result: Any, expected: Any, peer: str = "the peer", tolerance: float = RELATIVE) -> None:
@@ -44,14 +32,10 @@ def check(result: Any, expected: Any, peer: str = "the peer", tolerance: float =
         ...
     AssertionError: differs from numpy by up to 1, with values up to 2
     """
-    result, expected = as_numpy(result), as_numpy(expected)
+    result, expected = as_torch(result), as_torch(expected)
     if result.shape != expected.shape:
-        raise AssertionError(f"differs from {peer} in shape: {result.shape} and {expected.shape}")
-    if isinstance(result, np.ndarray) or isinstance(expected, np.ndarray):
-        result, expected = _as_array(result), _as_array(expected)
-    else:
-        result, expected = _at_common_positions(result, expected)
-    result, expected = _as_double(result), _as_double(expected)
+        raise AssertionError(f"differs from {peer} in shape: {tuple(result.shape)} and {tuple(expected.shape)}")
+    result, expected = (values.numpy() for values in _values_at_each_entry(result, expected))
     largest = float(abs(expected[np.isfinite(expected)]).max(initial=0))
     if not np.allclose(result, expected, tolerance, ABSOLUTE * largest, equal_nan=True):
         with np.errstate(invalid="ignore"):  # inf - inf is NaN
@@ -60,71 +44,46 @@ def check(result: Any, expected: Any, peer: str = "the peer", tolerance: float =
         raise AssertionError(f"differs from {peer} by up to {apart:.3g}, with values up to {largest:.3g}")
 
 
-def as_numpy(result: Any) -> Any:
-    """A result of any library as an array, or as ``NumberedValues`` if it is sparse."""
+def as_torch(result: Any) -> torch.Tensor:
+    """A result of any library as a tensor of float64 or complex128: a COO tensor if it is sparse."""
     library = type(result).__module__.partition(".")[0]
     if isinstance(result, SparseTensor):
-        return _entries(result.indices().numpy(), _array(result.values), result.shape)
-    if isinstance(result, torch.Tensor) and result.layout is torch.strided:
-        return _array(result)
+        return _coo(result.indices(), result.values, result.shape)
     if isinstance(result, torch.Tensor):
-        entries = result if result.layout is torch.sparse_coo else result.to_sparse_coo()
-        return _entries(entries._indices().numpy(), _array(entries._values()), result.shape)
+        return _as_double(result.detach() if result.layout in (torch.strided, torch.sparse_coo) else result.detach().to_sparse_coo())
     if library == "graphblas":
         return _of_graphblas(result)
     if library == "sparse" and not result.ndim:  # a scalar, stored as the fill value
-        return np.asarray(result.todense())
+        return _as_double(torch.as_tensor(result.todense()))
     if hasattr(result, "coords") or hasattr(result, "tocoo"):
         entries = result if hasattr(result, "coords") else result.tocoo()
-        return _entries(np.stack(entries.coords), entries.data, result.shape)
-    return np.asarray(result)
+        return _coo(np.stack(entries.coords), entries.data, result.shape)
+    return _as_double(torch.as_tensor(result))
 
 
-def _array(values: torch.Tensor) -> np.ndarray:
-    values = values.detach()
-    return (values.float() if values.dtype is torch.bfloat16 else values).numpy()  # numpy has no bfloat16
-
-
-def _of_graphblas(result: Any) -> Any:
+def _of_graphblas(result: Any) -> torch.Tensor:
     if not hasattr(result, "to_coo") or result.ndim != 2:
         if not hasattr(result, "value"):
-            return result.to_dense(fill_value=0)
-        return np.asarray(0 if result.value is None else result.value)  # None: the sum of no entries
+            return _as_double(torch.as_tensor(result.to_dense(fill_value=0)))
+        return _as_double(torch.as_tensor(0 if result.value is None else result.value))  # None: the sum of no entries
     rows, columns, values = result.to_coo()
-    return _entries(np.stack([rows, columns]).astype(np.int64), values, result.shape)
+    return _coo(np.stack([rows, columns]).astype(np.int64), values, result.shape)
 
 
-def _entries(indices: np.ndarray, values: np.ndarray, shape: Sequence[int]) -> Any:
-    """Entries from the coordinates of the leading dimensions; the remaining dimensions are dense."""
-    shape = tuple(shape)
-    positions = np.zeros(indices.shape[1], np.int64)
-    for coordinates, size in zip(indices, shape, strict=False):
-        positions = positions * size + coordinates
-    inner = prod(shape[len(indices) :])
-    return NumberedValues((positions[:, None] * inner + np.arange(inner)).ravel(), values.ravel(), shape)
+def _coo(indices: Any, values: Any, shape: Any) -> torch.Tensor:
+    values = _as_double(torch.as_tensor(values).detach())
+    return torch.sparse_coo_tensor(torch.as_tensor(indices), values, tuple(shape), check_invariants=False)
 
 
-def _as_array(result: Any) -> np.ndarray:
-    if isinstance(result, NumberedValues):
-        return _sum_at(result.positions, result.values, prod(result.shape)).reshape(result.shape)
-    return np.asarray(result)
+def _as_double(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor in double precision: differences of integers could wrap around."""
+    return tensor.to(torch.complex128 if tensor.dtype.is_complex else torch.float64)
 
 
-def _at_common_positions(result: NumberedValues, expected: NumberedValues) -> tuple[np.ndarray, np.ndarray]:
-    if np.array_equal(result.positions, expected.positions):
-        return result.values, expected.values
-    positions, at = np.unique(np.concatenate([result.positions, expected.positions]), return_inverse=True)
-    count = len(result.positions)
-    return _sum_at(at[:count], result.values, len(positions)), _sum_at(at[count:], expected.values, len(positions))
-
-
-def _sum_at(at: np.ndarray, values: np.ndarray, count: int) -> np.ndarray:
-    """The sums of the values at each of ``count`` positions; numpy's bincount takes real numbers only."""
-    if np.iscomplexobj(values):
-        return np.bincount(at, values.real, count) + 1j * np.bincount(at, values.imag, count)
-    return np.bincount(at, values, count)
-
-
-def _as_double(array: np.ndarray) -> np.ndarray:
-    """Integers and booleans as float64: integer differences could wrap around, and numpy doesn't subtract booleans."""
-    return array if array.dtype.kind in "fc" else array.astype(np.float64)
+def _values_at_each_entry(result: torch.Tensor, expected: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """The values of both at each entry of one of them; at all coordinates, if one is dense."""
+    if any(tensor.layout is torch.strided or tensor.dense_dim() for tensor in (result, expected)):
+        return result.to_dense(), expected.to_dense()
+    pairs = [torch.nn.functional.pad(result._values()[:, None], (0, 1)), torch.nn.functional.pad(expected._values()[:, None], (1, 0))]
+    indices = torch.cat([result._indices(), expected._indices()], 1)
+    return torch.sparse_coo_tensor(indices, torch.cat(pairs), (*result.shape, 2), check_invariants=False).coalesce().values().unbind(1)
