@@ -41,7 +41,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import chi2, t
 
-from numscorch.measuring.intervals import Interval
+from numscorch.measuring.turns import Interval
 
 from .records import Record, Run, case_of
 

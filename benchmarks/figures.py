@@ -6,8 +6,7 @@ import statistics
 from collections.abc import Iterable
 from typing import Any
 
-from numscorch.measuring.intervals import ratio_of_medians
-from numscorch.measuring.turns import Times
+from numscorch.measuring.turns import Times, ratio_of_medians
 
 
 def against(ours: Times, peer_times: Times) -> dict[str, float]:

@@ -7,9 +7,11 @@ import keyword
 import os
 import re
 from html import escape
+from itertools import pairwise
 from math import prod
 from os import PathLike
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from ..errors import FormatError
@@ -17,11 +19,9 @@ from ..ir.index import result_of
 from ..machine.atomic_files import replacing
 from ..machine.memory import size_in_words
 from ..tensors.sparse_tensor import SparseTensor
-from .level_tree import tree
-from .loop_nest import costs_in, description, pass_adding, passes_of
 from .roofline import report
 from .sketches import Sketch, levels_of, sketch
-from .story import Story
+from .story import Story, costs_in, description, pass_adding, passes_of
 from .templates import rendered
 
 SUFFIX = ".html"
@@ -30,6 +30,22 @@ TOKEN = re.compile(
     r'''(?P<string>"""[\s\S]*?"""|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*')|(?P<comment>\#.*)|(?P<number>\b\d(?:[\w.]|(?<=[eE])[+-])*)'''
     rf"|(?P<keyword>\b(?:{'|'.join(keyword.kwlist)})\b)|(?<=\bdef )(?P<function>\w+)|(?P<builtin>\b(?:{'|'.join(BUILT_IN)})\b)"
 )
+
+
+def tree(drawn: Sketch) -> str:
+    """The coordinate tree of the first stored values as an SVG picture, with one node per position, centred above the values below it.
+
+    Source:
+        Chou, Kjolstad, Amarasinghe, "Format Abstraction for Sparse Tensor Algebra Compilers", OOPSLA 2018, figure 4.
+    """
+    below: dict[tuple[int, int, int], list[int]] = {}
+    for place, leaf in enumerate(drawn.leaves):
+        for level, (position, coordinate) in enumerate(leaf.path):
+            below.setdefault((level, position, coordinate), []).append(place)
+    nodes = {(level, position): (fmean(places), coordinate) for (level, position, coordinate), places in below.items()}
+    paths = [[(level, position) for level, (position, _) in enumerate(leaf.path)] for leaf in drawn.leaves]
+    edges = dict.fromkeys(edge for path in paths for edge in pairwise(path))
+    return rendered("tree.html", drawn=drawn, nodes=nodes, edges=edges) if drawn.leaves else ""
 
 
 def highlighted(source: str) -> str:

@@ -23,12 +23,11 @@ from ..explanation.work import Work, work_of
 from ..runtime.plans import Tables, apart
 from ..tensors.sparse_tensor import SparseTensor
 from .comparison import RELATIVE, check
-from .intervals import Interval, ratio_of_medians
 from .peak_memory import growth
 from .peers import peers_of
 from .specifications import BoundRequest
 from .this_machine import this_machine, versions
-from .turns import DISTURBED, OURS, in_turns
+from .turns import DISTURBED, OURS, Interval, in_turns, ratio_of_medians
 
 PATIENCE = 10.0  # peers slower than the best one by this factor are called a few times only
 TOLERANCES = {torch.float16: 1e-2, torch.bfloat16: 5e-2}  # relative tolerances

@@ -1,4 +1,4 @@
-"""Timing of functions in turns, so that disturbances of the machine affect all of them alike.
+"""Timing of functions in turns, so that disturbances of the machine affect all of them alike, and ratios of the times.
 
 Each turn calls the functions in a new random order, because a function's time depends on the cache contents that its predecessor leaves.
 """
@@ -9,10 +9,12 @@ import math
 import os
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 from timeit import timeit
+
+import numpy as np
 
 from ..machine.guards import paused
 
@@ -22,6 +24,8 @@ LONGEST = 10  # time limit of the fewest turns, as a multiple of the total time
 WARM_UP = 3  # calls
 DISTURBED = 2.0  # ratio of the median to the fastest call that indicates a busy machine
 OURS = "numscorch"
+RESAMPLED = 400  # bootstrap samples; ten of them lie beyond each end of a 95 % interval
+CONFIDENCE = 0.95
 PATIENCE = 3.0  # peers slower than the best one by this factor get no turns after the warm-up
 
 Function = Callable[[], object]
@@ -110,3 +114,46 @@ def _time_call(function: Function, calls: int, rest: float) -> float:
     stop = time.perf_counter()
     del result
     return stop - start
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A ratio with the bounds of its confidence interval."""
+
+    ratio: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{self.ratio:.2f}x [{self.low:.2f}, {self.high:.2f}]"
+
+
+def ratio_of_medians(peer_times: Sequence[float], own_times: Sequence[float], *, confidence: float = CONFIDENCE, seed: int = 0) -> Interval:
+    """The ratio of a peer's median time to our median time, with a bootstrap percentile interval.
+
+    Turns are resampled in pairs if both sides have the same number of turns, because a disturbance slows both sides of a turn. The draws
+    are seeded, so the same times give the same interval.
+
+    Args:
+        peer_times: seconds of the peer's calls, in the order of the turns.
+        own_times: seconds of our calls, in the order of the turns.
+        confidence: the confidence level.
+        seed: the seed of the draws.
+
+    Raises:
+        ValueError: there are no times.
+
+    Source:
+        Efron & Tibshirani, An Introduction to the Bootstrap, 1993, chapter 13.
+
+    >>> print(ratio_of_medians([2.0, 2.0, 2.2], [1.0, 1.0, 1.1]))
+    2.00x [2.00, 2.00]
+    """
+    if not len(peer_times) or not len(own_times):
+        raise ValueError(f"a ratio needs times of both sides, but there are {len(peer_times)} and {len(own_times)}")
+    generator = np.random.default_rng(seed)
+    samples = generator.integers(len(own_times), size=(RESAMPLED, len(own_times)))
+    peer_samples = samples if len(peer_times) == len(own_times) else generator.integers(len(peer_times), size=(RESAMPLED, len(peer_times)))
+    ratios = np.median(np.asarray(peer_times)[peer_samples], axis=1) / np.median(np.asarray(own_times)[samples], axis=1)
+    low, high = np.quantile(ratios, [(1 - confidence) / 2, (1 + confidence) / 2])
+    return Interval(float(np.median(peer_times) / np.median(own_times)), float(low), float(high))

@@ -13,8 +13,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from ..errors import OperandError
-from ..measuring.intervals import ratio_of_medians
-from ..measuring.turns import DISTURBED, in_turns
+from ..measuring.turns import DISTURBED, in_turns, ratio_of_medians
 from ..sparsifiers.base import described
 
 Module = torch.nn.Module

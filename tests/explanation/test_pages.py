@@ -25,11 +25,11 @@ from compositions import compositions
 
 import numscorch as ns
 from numscorch import __main__ as cli
-from numscorch.explanation import level_tree as trees, roofline, roofs
-from numscorch.explanation.loop_nest import costs_in, passes_of
-from numscorch.explanation.page import highlighted
+from numscorch.explanation import roofline, roofs
+from numscorch.explanation.page import highlighted, tree
 from numscorch.explanation.positions import paths_to
 from numscorch.explanation.sketches import exact_raster, sampled_raster, sketch
+from numscorch.explanation.story import costs_in, passes_of
 from numscorch.explanation.work import Work
 from numscorch.ir.index import loops_of
 from numscorch.ir.level import Mode
@@ -308,7 +308,7 @@ def test_every_format_has_a_tree_and_a_card() -> None:
             if not any(level.gaps for level in tensor.format.levels) and tensor.nnz == tensor.pattern.nnz:
                 assert leaf.value == f"{value:.3g}"
         assert bool(drawing.leaves) == (fmt.order > 0)
-        assert (trees.tree(drawing).count("<rect") > 0) == (fmt.order > 0)
+        assert (tree(drawing).count("<rect") > 0) == (fmt.order > 0)
         count += 1
     assert count > 110
 
@@ -346,7 +346,7 @@ def _packed(dense: torch.Tensor, fmt: ns.Format) -> tuple[Any, torch.Tensor]:
 
 def test_the_tree_of_rows_has_a_node_for_each_row_and_entry() -> None:
     A = ns.from_torch(torch.tensor([[0.0, 2.0, 0.0], [3.0, 4.0, 0.0]]), ns.CSR)
-    text = trees.tree(sketch(A))
+    text = tree(sketch(A))
     assert sorted(re.findall(r'class="node">(\d+)<', text)) == sorted("01101")
     assert re.findall(r'class="leaf">(\w+)<', text) == ["2", "3", "4"]
     assert text.count("<line") == 3 + 3
