@@ -16,7 +16,7 @@ import torch
 from ..errors import FormatError
 from ..ir.format import Format
 from ..ir.level import Children, Level, Parents
-from .packing import in_order
+from .packing import in_order, sorting
 from .pattern import INDEX_DTYPES, Pattern
 
 SIGNED = {torch.uint16: torch.int16, torch.uint32: torch.int32}  # torch cannot pickle tensors of these data types
@@ -131,7 +131,7 @@ def _disordered(pattern: Pattern, at: int) -> str | None:
     ordered = next((depth for depth, level in enumerate(levels) if not level.is_ordered), len(run))
     pair = _unsorted(run[:ordered], ends, strict=ordered == len(run)) if ordered else None
     if pair is None and ordered < len(run):
-        pair = _repeated(run, ends, pattern.format.parts[at].extent(pattern.shape))
+        pair = _repeated(run, ends, pattern.format.sizes(pattern.shape)[at : at + len(run)])
     if pair is None:
         return None
     before, here = (str(tuple(int(crd[entry]) for crd in run)) if len(run) > 1 else str(run[0][entry]) for entry in pair)
@@ -169,28 +169,14 @@ def _unsorted(columns: Sequence[np.ndarray], ends: np.ndarray, strict: bool) -> 
     return None
 
 
-def _repeated(columns: Sequence[np.ndarray], ends: np.ndarray, size: int) -> tuple[int, int] | None:
-    """Two entries of one parent with the same coordinates; the first column has coordinates below ``size``."""
+def _repeated(columns: Sequence[np.ndarray], ends: np.ndarray, sizes: Sequence[int]) -> tuple[int, int] | None:
+    """Two entries of one parent with the same coordinates."""
     owner = np.repeat(np.arange(len(ends)), np.diff(ends, prepend=0))
-    if len(columns) == 1 and _are_distinct(owner, columns[0], size):
-        return None
     stored = np.flatnonzero(columns[0] >= 0)  # the free slots of a hash table hold -1
-    order = stored[np.lexsort([*(crd[stored] for crd in columns[::-1]), owner[stored]])]
-    repeats = np.flatnonzero(~in_order([owner[order], *(crd[order] for crd in columns)]))
-    return (order[repeats[0]], order[repeats[0] + 1]) if repeats.size else None
-
-
-def _are_distinct(parents: np.ndarray, crd: np.ndarray, size: int) -> bool:
-    """Whether nonnegative coordinates are unique below each parent; False if keys of parent and coordinate exceed int64.
-
-    Sorts such keys, which is faster than a lexicographic sort of pairs.
-    """
-    if not len(crd):
-        return True
-    if int(parents[-1] + 1) * size >= 1 << 63 or crd.min() < 0:
-        return False
-    keys = np.sort(parents * size + crd)
-    return not (keys[1:] == keys[:-1]).any()
+    keys = [column[stored] for column in (owner, *columns)]
+    order = sorting(keys, (len(ends), *sizes), len(stored))[0]
+    repeats = np.flatnonzero(~in_order([key[order] for key in keys]))
+    return (stored[order[repeats[0]]], stored[order[repeats[0] + 1]]) if repeats.size else None
 
 
 def _parts_of(pattern: Pattern) -> tuple[Any, ...]:
