@@ -20,16 +20,14 @@ from ..machine import kernel_cache, threads
 from ..machine.memory import size_in_words
 from ..measuring.this_machine import cores
 
-Range = tuple[tuple[int, ...], tuple[int, ...]]
-
 # The versions that the tests run with: lower bound (inclusive), upper bound (exclusive).
-TESTED: dict[str, Range] = {
-    "python": ((3, 11), (3, 15)),
-    "torch": ((2, 13), (2, 14)),
-    "numba": ((0, 68), (0, 69)),
-    "llvmlite": ((0, 50), (0, 51)),
-    "numpy": ((2, 0), (2, 5)),
-    "tbb": ((2021, 6), (2024,)),
+TESTED = {
+    "python": ("3.11", "3.15"),
+    "torch": ("2.13", "2.14"),
+    "numba": ("0.68", "0.69"),
+    "llvmlite": ("0.50", "0.51"),
+    "numpy": ("2.0", "2.5"),
+    "tbb": ("2021.6", "2024"),
 }
 SIMD = ("sse4.2", "avx", "fma", "f16c", "avx2", "avx512f", "avx512bw", "avx512vl", "avx512bf16", "neon", "sve")  # shown if present
 WIDE = {"avx2", "avx512f", "neon"}  # one of them is needed for full speed
@@ -72,7 +70,7 @@ def render(checks: Iterable[Diagnosis]) -> str:
     return "\n".join(lines)
 
 
-def _version(name: str, bounds: Range) -> Diagnosis:
+def _version(name: str, bounds: tuple[str, str]) -> Diagnosis:
     try:
         installed = platform.python_version() if name == "python" else metadata.version(name)
     except metadata.PackageNotFoundError:
@@ -80,8 +78,8 @@ def _version(name: str, bounds: Range) -> Diagnosis:
         advice = f"pip install {name}" if has_wheel else "has no wheel for this platform"
         return Diagnosis(name, "not installed", not has_wheel, advice)
     low, high = bounds
-    inside = low <= _numbers(installed) < high
-    tested = f"tested with {_dotted(low)} and later, before {_dotted(high)}"
+    inside = _numbers(low) <= _numbers(installed) < _numbers(high)
+    tested = f"tested with {low} and later, before {high}"
     return Diagnosis(name, installed, inside, "" if inside else f"{tested}: results may differ, or kernels may fail to compile")
 
 
@@ -92,10 +90,6 @@ def _numbers(version: str) -> tuple[int, ...]:
     ((2, 13, 0), (3, 12))
     """
     return tuple(map(int, takewhile(str.isdecimal, version.partition("+")[0].split("."))))
-
-
-def _dotted(numbers: tuple[int, ...]) -> str:
-    return ".".join(map(str, numbers))
 
 
 def _processor() -> Diagnosis:
