@@ -103,24 +103,13 @@ def _parents(pattern: Pattern, at: int, positions: np.ndarray) -> np.ndarray:
     """
     level, counts, arrays = pattern.format.levels[at], pattern.counts, arrays_of(pattern)[at]
     if "pos" in level.arrays:
-        return _starting_before(arrays[level.arrays.index("pos")], positions)
+        return np.searchsorted(arrays[level.arrays.index("pos")], positions, side="right") - 1
     if not len(positions):
         return positions
     children, size = counts[at] // max(counts[at - 1], 1), pattern.format.sizes(pattern.shape)[at]
     if children < 1 or level.count(arrays, 3 * counts[at - 1], size) != 3 * counts[at]:
         raise UnsupportedError(f"the parents of the positions of {level} are not known")
     return positions // children
-
-
-def _starting_before(pos: np.ndarray, positions: np.ndarray) -> np.ndarray:
-    """The parents of ascending positions, by the offsets ``pos``."""
-    if not len(positions):
-        return positions
-    first, last = np.searchsorted(pos, (positions[0], positions[-1]), side="right")
-    if len(positions) != positions[-1] - positions[0] + 1:
-        return first - 1 + np.searchsorted(pos[first:last], positions, side="right")
-    lengths = np.diff(np.clip(pos[first - 1 : last + 1], positions[0], positions[-1] + 1))  # contiguous positions need no search
-    return np.repeat(np.arange(first - 1, first - 1 + len(lengths)), lengths)
 
 
 def _coordinates(pattern: Pattern, positions: list[np.ndarray]) -> tuple[dict[str, Any], np.ndarray]:

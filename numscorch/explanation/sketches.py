@@ -263,10 +263,8 @@ def _grid(sizes: tuple[int, int], cells: int) -> np.ndarray:
 
 
 def _count(grid: np.ndarray, table: np.ndarray, shape: tuple[int, ...]) -> None:
-    drawn = [*np.zeros((2, table.shape[1]), dtype=np.int64), *table][-2:]
-    scales = [min(cells / max(size, 1), 1.0) for size, cells in zip(plane(shape), grid.shape, strict=True)]
-    cells = [(coordinates * scale).astype(np.int64) for coordinates, scale in zip(drawn, scales, strict=True)]
-    grid += np.bincount(np.ravel_multi_index(cells, grid.shape, mode="clip"), minlength=grid.size).reshape(grid.shape)
+    rows, columns = [*np.zeros((2, table.shape[1]), dtype=np.int64), *table][-2:]
+    grid += np.histogram2d(rows, columns, bins=grid.shape, range=[(0, max(size, 1)) for size in plane(shape)])[0]
 
 
 def spy(pattern: Pattern, ax: Axes | None = None, **kwargs: Any) -> Axes:
@@ -300,9 +298,7 @@ def spy(pattern: Pattern, ax: Axes | None = None, **kwargs: Any) -> Axes:
     order = len(pattern.shape)
     ax.xaxis.tick_top()  # the columns are at the top, as with matplotlib's spy
     ax.xaxis.set_label_position("top")
-    ax.set_xlabel(name_of(order - 1))
-    if order > 1:
-        ax.set_ylabel(name_of(order - 2))
+    ax.set(xlabel=name_of(order - 1), ylabel=name_of(order - 2) if order > 1 else ax.get_ylabel())
     if order < 2 or not raster.shape[0]:
         ax.set_yticks([])
     if not raster.shape[1]:

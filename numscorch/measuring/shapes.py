@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from ..frontend.parser import Subscripts, parse_einsum
 from ..frontend.requests import Request
 from ..frontend.statements import parse_program
-from ..ir.index import Access, Binary, Expr
+from ..ir.index import Access, Binary, Expr, walk
 from .specifications import BoundRequest
 
 Indices = tuple[str, ...]
@@ -99,13 +99,7 @@ def _operator_of(request: Request) -> str | None:
 
 def _joins_operands(value: Expr, by: str) -> bool:
     """Whether a value consists of accesses only (no literals), all combined by one operator."""
-    match value:
-        case Access():
-            return True
-        case Binary(op, left, right) if op == by:
-            return _joins_operands(left, by) and _joins_operands(right, by)
-        case _:
-            return False
+    return all(isinstance(node, Access) or (isinstance(node, Binary) and node.op == by) for node in walk(value))
 
 
 def _sum(indices: Indices, result: Indices) -> Sum | None:

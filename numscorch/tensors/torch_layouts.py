@@ -112,8 +112,7 @@ def _is_given_back(pattern: Pattern) -> bool:
 def quietly(make: Callable[[], T]) -> T:
     """Call ``make`` with torch's beta warnings about sparse tensors suppressed."""
     with warnings.catch_warnings():
-        for notice in (r"Sparse \w+ tensor support is in beta", "Sparse invariant checks are implicitly disabled"):
-            warnings.filterwarnings("ignore", message=notice)
+        warnings.filterwarnings("ignore", message=r"Sparse (\w+ tensor support is in beta|invariant checks are implicitly disabled)")
         return make()
 
 
