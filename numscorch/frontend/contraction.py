@@ -20,8 +20,8 @@ from .parser import Subscripts
 
 T = TypeVar("T")
 Path = tuple[tuple[int, int], ...]
-LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 PRICED_OPERANDS = 7  # most operands for which all paths are searched; more are contracted in one nest
+MOST_INDICES = 52  # most indices that torch.einsum takes, which contracts pairs of dense operands
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +35,11 @@ class Term:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """One contraction: the positions of two operands, and the einsum; the results of earlier pairs follow the operands."""
+    """One contraction: the positions of two operands, and the index names; the results of earlier pairs follow the operands."""
 
     left: int
     right: int
-    expr: str
+    subscripts: Subscripts
 
 
 @lru_cache(maxsize=1024)
@@ -53,20 +53,19 @@ def pairs_of(subscripts: Subscripts, shapes: tuple[tuple[int, ...], ...], stored
 
     >>> from .parser import parse_einsum
     >>> chain = parse_einsum("ij,jk,kl->il", (2, 2, 2))
-    >>> [pair.expr for pair in pairs_of(chain, ((9000, 9000), (9000, 9000), (9000, 8)), (90_000, 90_000, None))]
-    ['bc,cd->bd', 'ab,bd->ad']
+    >>> [str(pair.subscripts) for pair in pairs_of(chain, ((9000, 9000), (9000, 9000), (9000, 8)), (90_000, 90_000, None))]
+    ['jk,kl->jl', 'ij,jl->il']
     >>> pairs_of(parse_einsum("ij,ik,jk->ij", (2, 2, 2)), ((9000, 9000), (9000, 64), (9000, 64)), (90_000, None, None))
     ()
     """
     if not 3 <= len(shapes) <= PRICED_OPERANDS or not any(n is not None for n in stored):
         return ()
-    extents: dict[str, int] = {}
-    for names, shape in zip(subscripts.operands, shapes, strict=True):
-        for name, size in zip(names, shape, strict=True):
-            if extents.setdefault(name, size) != size or size == 0:
-                return ()  # a broadcast dimension, or an empty operand
+    extents = subscripts.sizes(shapes)
+    is_broadcast = any(tuple(extents[name] for name in names) != shape for names, shape in zip(subscripts.operands, shapes, strict=True))
+    if is_broadcast or 0 in extents.values() or len(extents) > MOST_INDICES:
+        return ()
     counts = tuple([None if n is None else rounded(n) for n in stored])
-    return () if len(extents) > len(LETTERS) else searched(subscripts, tuple(map(rounded, extents.values())), counts)
+    return searched(subscripts, tuple(map(rounded, extents.values())), counts)
 
 
 @lru_cache(maxsize=1024)
@@ -80,7 +79,7 @@ def searched(subscripts: Subscripts, sizes: tuple[int, ...], stored: tuple[int |
     search = _Search(extents, frozenset(subscripts.result))
     search.most = tuning.PATH_GAIN * search.nest(terms)
     _, path = search.best(tuple(terms))
-    return _pairs(subscripts, path, extents)
+    return _pairs(subscripts, path)
 
 
 class _Search:
@@ -141,18 +140,16 @@ def without(terms: Sequence[T], left: int, right: int) -> tuple[T, ...]:
     return (*terms[:left], *terms[left + 1 : right], *terms[right + 1 :])
 
 
-def _pairs(subscripts: Subscripts, path: Path, extents: dict[str, int]) -> tuple[Pair, ...]:
-    """Spell a path as einsums; the last einsum has the result's indices in their order."""
-    letters = {name: LETTERS[at] for at, name in enumerate(extents)}
-    terms = ["".join(letters[name] for name in names) for names in subscripts.operands]
-    result = "".join(letters[name] for name in subscripts.result)
+def _pairs(subscripts: Subscripts, path: Path) -> tuple[Pair, ...]:
+    """The pairs of a path; the last one has the result's indices in their order."""
+    terms = list(subscripts.operands)
     positions, pairs = tuple(range(len(terms))), []
     for left, right in path:
         first, second, remaining = positions[left], positions[right], without(positions, left, right)
-        needed = set(result).union(*(terms[at] for at in remaining))
+        needed = set(subscripts.result).union(*(terms[at] for at in remaining))
         shared = dict.fromkeys(terms[first] + terms[second])
-        product = "".join(letter for letter in shared if letter in needed) if remaining else result
-        pairs.append(Pair(first, second, f"{terms[first]},{terms[second]}->{product}"))
+        product = tuple(name for name in shared if name in needed) if remaining else subscripts.result
+        pairs.append(Pair(first, second, Subscripts((terms[first], terms[second]), product)))
         positions = (*remaining[:left], len(terms), *remaining[left:])
         terms.append(product)
     return tuple(pairs)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
+from itertools import chain
 from math import prod
+from string import ascii_letters
 from typing import Any
 
 import torch
@@ -82,11 +84,11 @@ def dense_result(request: Request, *tensors: Tensor) -> Tensor:
             [3.]])
     """
     if request.is_product and {tensor.dtype for tensor in tensors} in FLOATS:  # fast path
-        return _einsum(_product_text(request) or "", tensors)
+        return _einsum(einsum_text(request), tensors)
     target = target_of(request, tensors)
     check_powers(request, target.computed if target is not None else tensors[0].dtype)
     if target is None or (torch.bool is not target.computed is target.result and {target.result} == {tensor.dtype for tensor in tensors}):
-        return _einsum(_product_text(request) or "", tensors) if request.is_product else _value(request, tensors)
+        return _einsum(einsum_text(request), tensors) if request.is_product else _value(request, tensors)
     dtype = computed_in(torch.bool) if target.computed is torch.bool else target.computed
     return _value(target.of_kernels(request), [tensor.to(dtype) for tensor in tensors]).to(target.result)
 
@@ -126,9 +128,9 @@ def matrix_product(expr: str) -> tuple[bool, bool, bool] | None:
 
 def _value(request: Request, tensors: Sequence[Tensor]) -> Tensor:
     """The result of a request on tensors of one data type; indices that the result lacks are reduced."""
-    if (text := _product_text(request)) is not None:
+    if _is_product(request):
         _check_size(request, tensors, request.subscripts.result)
-        product = _einsum(text, tensors)
+        product = _einsum(einsum_text(request), tensors)
         if torch._C._functorch.is_functorch_wrapped_tensor(product):  # inside a transform, data pointers are unavailable
             return product.clone()
         is_view = any(product.untyped_storage().data_ptr() == t.untyped_storage().data_ptr() for t in tensors)
@@ -162,17 +164,24 @@ def _check_size(request: Request, tensors: Sequence[Tensor], names: Sequence[str
 
 
 @lru_cache(maxsize=1024)
-def _product_text(request: Request) -> str | None:
-    """torch's einsum for a request that sums the product of its operands, each once and in order; None for other requests."""
-    if request.op not in ("=", "+="):
-        return None
-    if request.value is not None and str(request.value) != str(product_of(request.subscripts)):
-        return None
-    names = list(dict.fromkeys(n for term in request.subscripts.operands for n in term))
-    letters = {name: "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"[at] for at, name in enumerate(names)}
-    terms = ("".join(letters[n] for n in term) for term in (*request.subscripts.operands, request.subscripts.result))
-    *left, right = terms
-    return f"{','.join(left)}->{right}"
+def _is_product(request: Request) -> bool:
+    """Whether a request sums the product of its operands, each once and in order, as torch's einsum."""
+    is_sum = request.op in ("=", "+=")
+    return is_sum and (request.value is None or str(request.value) == str(product_of(request.subscripts)))
+
+
+@lru_cache(maxsize=1024)
+def einsum_text(request: Request) -> str:
+    """The subscripts of a request as text for torch's einsum, in which names are single letters.
+
+    >>> from ..frontend.requests import einsum_request
+    >>> einsum_text(einsum_request("...k,kj", (3, 2)))
+    'abc,cd->abd'
+    """
+    operands = request.subscripts.operands
+    letters = dict(zip(dict.fromkeys(chain(*operands)), ascii_letters, strict=False))
+    *terms, result = ["".join(letters[name] for name in names) for names in (*operands, request.subscripts.result)]
+    return f"{','.join(terms)}->{result}"
 
 
 def _align(tensor: Tensor, term: Sequence[str], names: Sequence[str]) -> Tensor:

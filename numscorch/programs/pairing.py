@@ -9,15 +9,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..frontend.contraction import LETTERS, Pair, pairs_of
+from ..frontend.contraction import Pair, pairs_of
 from ..frontend.datatypes import WIDENED
+from ..frontend.gradient_requests import without_diagonals
 from ..frontend.parser import Subscripts
-from ..frontend.requests import NAMES, Form, Operand, Request, access_of, einsum_request, plain_request, product_of
+from ..frontend.requests import NAMES, Form, Operand, Request, access_of, diagonal_request, plain_request, product_of
 from ..frontend.statements import ProgramPart
-from ..ir.index import Access, Assignment, accesses_in, factors_of
+from ..ir.index import Access, Assignment, accesses_in, factors_of, is_product
 from ..schedule.facts import AUTOMATIC
 from ..tensors.sparse_tensor import SparseTensor
-from .diagonals import diagonals_first, next_number
 
 NARROW = {*WIDENED, *(str(dtype).removeprefix("torch.") for dtype in WIDENED)}  # as torch dtypes and as names
 
@@ -44,8 +44,7 @@ def in_pairs(parts: tuple[ProgramPart, ...], at: int, values: Mapping[str, Any])
         return parts  # 16-bit products are rounded once, and mixed data types may be rejected
     if any(len(o.shape) != len(names) for o, names in zip(operands, part.request.subscripts.operands, strict=True)):
         return parts  # the part itself raises the error
-    pairs = pairs_for(plain_request(part.request.subscripts), operands)
-    return _with_pairs(parts, at, pairs) if pairs else parts
+    return _along_path(parts, at, operands)
 
 
 def _is_plain_product(request: Request) -> bool:
@@ -60,30 +59,6 @@ def _is_plain_product(request: Request) -> bool:
     )
 
 
-@lru_cache(maxsize=1024)
-def _with_pairs(parts: tuple[ProgramPart, ...], at: int, pairs: tuple[Pair, ...]) -> tuple[ProgramPart, ...]:
-    """Replace a part by one part per pair; the last keeps the part's name, and the others get the next free numbers."""
-    part, pieces = parts[at], []
-    first = next_number(parts)
-    results = [*map(str, range(first, first + len(pairs) - 1)), part.name]
-    names = (*part.operands, *results)
-    indices = dict.fromkeys(n for term in part.request.subscripts.operands for n in term)
-    letters = dict(zip(LETTERS, indices, strict=False))
-    for name, pair in zip(results, pairs, strict=True):
-        terms, _, result = pair.expr.partition("->")
-        left, right, kept = (tuple(letters[letter] for letter in term) for term in (*terms.split(","), result))
-        subscripts = Subscripts((left, right), kept)
-        if part.request.value is not None:
-            in_order = part.request.form.in_order or name != part.name
-            request = Request(subscripts, product_of(subscripts), form=Form(in_order=in_order))
-        elif all(len(index) == 1 for index in indices):
-            request = plain_request(subscripts)
-        else:  # torch's einsum takes no names such as e0
-            request = einsum_request(pair.expr, (len(left), len(right)))
-        pieces.append(ProgramPart(name, (names[pair.left], names[pair.right]), request))
-    return (*parts[:at], *pieces, *parts[at + 1 :])
-
-
 def paired(request: Request, operands: Sequence[Any]) -> tuple[ProgramPart, ...]:
     """A request as a program with operands A, B, ...: one part, diagonals and a part, or the pairs of its contraction path.
 
@@ -96,14 +71,7 @@ def paired(request: Request, operands: Sequence[Any]) -> tuple[ProgramPart, ...]
     D ('A', '1') ij,jk->ik
     """
     parts = diagonals_first(_program_of(request), 0)
-    pairs = pairs_for(request, operands) if len(parts) == 1 else ()
-    return _with_pairs(parts, 0, pairs) if pairs else parts
-
-
-def in_parts(request: Request, pairs: tuple[Pair, ...]) -> tuple[ProgramPart, ...]:
-    """A request as a program with operands A, B, ...: one part, or one for each pair."""
-    parts = _program_of(request)
-    return _with_pairs(parts, 0, pairs) if pairs else parts
+    return _along_path(parts, 0, operands) if request.is_product and len(operands) > 2 else parts
 
 
 @lru_cache(maxsize=1024)
@@ -112,11 +80,11 @@ def _program_of(request: Request) -> tuple[ProgramPart, ...]:
     return (ProgramPart(NAMES[count : count + 1], tuple(NAMES[:count]), request),)
 
 
-def pairs_for(request: Request, operands: Sequence[Any]) -> tuple[Pair, ...]:
-    """The pairs in which to contract an einsum's operands, or none."""
-    if len(operands) < 3 or not request.is_product:
-        return ()
-    return pairs_of(request.subscripts, tuple([tuple(operand.shape) for operand in operands]), tuple(map(_nnz_of, operands)))
+def _along_path(parts: tuple[ProgramPart, ...], at: int, operands: Sequence[Any]) -> tuple[ProgramPart, ...]:
+    """Split a product of these operands into pairs, unless one loop nest is better."""
+    shapes = tuple([tuple(operand.shape) for operand in operands])
+    pairs = pairs_of(parts[at].request.subscripts, shapes, tuple(map(_nnz_of, operands)))
+    return _with_pairs(parts, at, pairs) if pairs else parts
 
 
 def _nnz_of(operand: SparseTensor | Tensor | Operand) -> int | None:
@@ -126,6 +94,57 @@ def _nnz_of(operand: SparseTensor | Tensor | Operand) -> int | None:
     if isinstance(operand, Operand):
         return None if operand.format.is_dense else operand.counts[-1]
     return None if operand.layout is torch.strided else operand._nnz()
+
+
+@lru_cache(maxsize=1024)
+def _with_pairs(parts: tuple[ProgramPart, ...], at: int, pairs: tuple[Pair, ...]) -> tuple[ProgramPart, ...]:
+    """Replace a part by one part per pair; the last keeps the part's name, and the others get the next free numbers."""
+    part, pieces = parts[at], []
+    first = next_number(parts)
+    results = [*map(str, range(first, first + len(pairs) - 1)), part.name]
+    names = (*part.operands, *results)
+    for name, pair in zip(results, pairs, strict=True):
+        request = plain_request(pair.subscripts)
+        if part.request.value is not None:
+            in_order = part.request.form.in_order or name != part.name
+            request = Request(pair.subscripts, product_of(pair.subscripts), form=Form(in_order=in_order))
+        pieces.append(ProgramPart(name, (names[pair.left], names[pair.right]), request))
+    return (*parts[:at], *pieces, *parts[at + 1 :])
+
+
+def diagonals_first(parts: tuple[ProgramPart, ...], at: int) -> tuple[ProgramPart, ...]:
+    """Take the diagonals of the operands of the part at index ``at`` first; return the same program if it sums products.
+
+    Kernels of sums of products read diagonals where they lie. In other terms, entries that are not on the diagonal would be zeros.
+
+    >>> from numscorch.frontend.statements import parse_program
+    >>> [f"{part.name}: {part.operands} {part.request}" for part in diagonals_first(parse_program("y[i] = A[i,i] + b[i]"), 0)]
+    ["1: ('A',) ii->i", "y: ('1', 'b') A[i] + B[i] over i,i->i"]
+    """
+    return _with_diagonals(parts, at) if _repeating(parts[at].request) else parts
+
+
+@lru_cache(maxsize=1024)
+def _repeating(request: Request) -> tuple[int, ...]:
+    """The operands whose diagonals are taken first: those that repeat an index, unless the request sums products."""
+    if request.op in ("=", "+=") and (request.value is None or is_product(request.value)):
+        return ()
+    return tuple(k for k, names in enumerate(request.subscripts.operands) if len(set(names)) < len(names))
+
+
+@lru_cache(maxsize=1024)
+def _with_diagonals(parts: tuple[ProgramPart, ...], at: int) -> tuple[ProgramPart, ...]:
+    part, terms, repeating = parts[at], parts[at].request.subscripts.operands, _repeating(parts[at].request)
+    names = list(part.operands)
+    for number, k in enumerate(repeating, next_number(parts)):
+        names[k] = str(number)
+    pieces = (ProgramPart(names[k], (part.operands[k],), diagonal_request(terms[k])) for k in repeating)
+    return (*parts[:at], *pieces, ProgramPart(part.name, tuple(names), without_diagonals(part.request)), *parts[at + 1 :])
+
+
+def next_number(parts: tuple[ProgramPart, ...]) -> int:
+    """The next free number for the name of a temporary."""
+    return max((int(part.name) for part in parts if part.is_temporary), default=0) + 1
 
 
 def spelled_einsum(subscripts: Subscripts) -> str:

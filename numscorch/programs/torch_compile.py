@@ -16,18 +16,18 @@ import torch
 from torch import Tensor
 from torch.fx.experimental.symbolic_shapes import has_static_value
 
-from ..frontend.contraction import pairs_of
 from ..frontend.datatypes import promotion_of
 from ..frontend.parser import Names, parse_einsum, parse_rearrangement
-from ..frontend.requests import NAMES, einsum_request
-from ..ir.format import Format, as_format
+from ..frontend.requests import NAMES, Operand, einsum_request
+from ..ir.format import COO, Format, as_format, dense
 from ..schedule.facts import rounded
 from ..tensors.aside import aside
 from ..tensors.pattern import Pattern
 from ..tensors.sparse_tensor import SparseTensor
+from .dense_requests import einsum_text
 from .dispatch import compute
 from .gradients import DifferentiableCall, attached
-from .pairing import in_parts
+from .pairing import paired
 
 MOST_PATTERNS = 1 << 10  # cached patterns
 
@@ -98,16 +98,17 @@ def _nnz(pattern: Pattern) -> int:
 @constant
 def _parts(expr: str, shapes: tuple[tuple[int, ...], ...], counts: tuple[int | None, ...]) -> tuple[Part, ...]:
     """The pairs; empty if there are none, or if an intermediate result may be sparse."""
-    request = einsum_request(expr, tuple(map(len, shapes)))
-    parts = in_parts(request, pairs_of(request.subscripts, shapes, counts))
+    terms = zip(shapes, counts, strict=True)
+    described = [Operand(dense(len(s)) if n is None else COO(len(s)), s, "float32", counts=() if n is None else (n,)) for s, n in terms]
+    parts = paired(einsum_request(expr, tuple(map(len, shapes))), described)
     names = [*NAMES[: len(shapes)], *(part.name for part in parts)]
     sparse = dict(zip(NAMES, [count is not None for count in counts], strict=False))
     for part in parts[:-1]:
         are_sparse = tuple([sparse.pop(name, False) for name in part.operands])
         ranks = tuple(map(len, part.request.subscripts.operands))
-        if any(are_sparse) and not _is_traceable(str(part.request), ranks, are_sparse, None):
+        if any(are_sparse) and not _is_traceable(einsum_text(part.request), ranks, are_sparse, None):
             return ()
-    return tuple([(str(part.request), tuple(map(names.index, part.operands))) for part in parts]) if len(parts) > 1 else ()
+    return tuple([(einsum_text(part.request), tuple(map(names.index, part.operands))) for part in parts]) if len(parts) > 1 else ()
 
 
 def text_of(pattern: Pattern) -> str:

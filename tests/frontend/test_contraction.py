@@ -101,8 +101,8 @@ def test_an_example_of_a_path() -> None:
     expr, sizes = "ea,fb,abcd,gc,hd->efgh", {"a": 40, "b": 40, "c": 40, "d": 40, "e": 20, "f": 10, "g": 5, "h": 2}
     shapes = [[sizes[name] for name in term] for term in expr.split("->")[0].split(",")]
     pairs = pairs_of(parse_einsum(expr, (2, 2, 4, 2, 2)), tuple(map(tuple, shapes)), (None, None, 40**4, None, None))
-    assert [pair.expr.split("->")[0] for pair in pairs] == ["bdef,hf", "bdeh,ge", "cd,bdhg", "ab,cbhg"]
-    assert pairs[0] == Pair(2, 4, "bdef,hf->bdeh")
+    assert [str(pair.subscripts).split("->")[0] for pair in pairs] == ["abcd,hd", "abch,gc", "fb,abhg", "ea,fahg"]
+    assert pairs[0] == Pair(2, 4, parse_einsum("abcd,hd->abch", (4, 2)))
 
 
 def test_a_chain_with_a_thin_matrix_has_no_large_intermediate(plain: pytest.MonkeyPatch) -> None:
