@@ -15,7 +15,7 @@ from ..frontend.datatypes import STORED, promotion_of
 from ..frontend.requests import Operand, Request, row_major
 from ..ir.format import COO, CSF, Format, dense, named_formats
 from ..ir.padded import Fixed
-from ..programs.operands import admit, kernel_operand
+from ..programs.operands import admit
 from .page import Paged, contents
 from .roofline import timed_run
 from .story import Story
@@ -99,7 +99,8 @@ def explained(operand: Any) -> Any:
     """An operand of explain as a kernel takes it: a number becomes a tensor; formats and their texts are returned unchanged."""
     if isinstance(operand, str | Format):
         return operand
-    return kernel_operand(admit(torch.tensor(float(operand)) if isinstance(operand, int | float) else operand))
+    with torch.no_grad():
+        return admit(torch.tensor(float(operand)) if isinstance(operand, int | float) else operand)
 
 
 def as_computed(

@@ -19,7 +19,7 @@ from ..ir.format import COO, Format, as_format, dense
 from ..programs.call import EinsumCall
 from ..programs.chains import Chain
 from ..programs.fitting import ABSENT, Fitting, Fittings, is_plain
-from ..programs.operands import STRIDED, call_form, check_is_tensor, identify, is_all_native, kernel_operand
+from ..programs.operands import STRIDED, call_form, check_is_tensor, identify, is_all_native
 from ..programs.pairing import paired
 from ..programs.reductions import check_reduction, prepared
 from ..programs.torch_sparse import wrap
@@ -250,16 +250,14 @@ def _compile(bound: BoundEinsum, call: EinsumCall) -> None:
         SizeError: an index has two sizes.
     """
     request, operands_read, _ = prepared(call)
-    ready: list[Any] = []
-    if not in_transform():
-        with torch.no_grad():
-            ready = list(map(kernel_operand, identify(operands_read)[0]))
+    with torch.no_grad():
+        ready, signatures = identify(() if in_transform() else operands_read)
     if SparseTensor not in map(type, ready) or target_of(request, ready) is not None or len(paired(request, ready)) > 1:
         extents_of(request, [Operand(spec.format, spec.shape, "float32") for spec in map(OperandSpec.of, operands_read)])
         wanted_format(bound.format, len(request.subscripts.result))
         return
     with torch.no_grad():
-        compiled = find_plan(request, bound.format, *identify(ready))
+        compiled = find_plan(request, bound.format, ready, signatures)
     problem = compiled.problem
     bound.result = OperandSpec(compiled.shape, problem.requested or problem.format, getattr(torch, problem.result.dtype))
     bound._learn(call.operands)

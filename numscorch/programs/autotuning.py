@@ -26,7 +26,7 @@ from ..schedule.loop_order import candidates
 from ..schedule.parallel import runs_in_blocks
 from ..tensors.sparse_tensor import SparseTensor
 from .dispatch import compute
-from .operands import admit, call_form, kernel_operand
+from .operands import call_form, identify
 from .pairing import paired
 
 ORDERS = 3  # loop orders to try besides the cheapest one
@@ -75,7 +75,8 @@ def autotune(expr: Any, *operands: Any, format: Format | str | None = None, seco
     """
     stop = time.perf_counter() + seconds
     text, arguments = call_form(expr, operands)
-    ready = [kernel_operand(admit(operand)) for operand in arguments]
+    with torch.no_grad():
+        ready, _ = identify(arguments)
     if not any(isinstance(operand, SparseTensor) for operand in ready):
         raise UnsupportedError(f"no operand of {text!r} is sparse: torch.einsum computes it, and there is no schedule")
     request = einsum_request(text, tuple([operand.ndim for operand in ready]))

@@ -18,7 +18,7 @@ from ..frontend.requests import NAMES, Request
 from ..runtime.plans import Plan, known_plan
 from ..tensors.sparse_tensor import SparseTensor
 from .dense_requests import dense_result
-from .operands import DeferredOperand, identify
+from .operands import identify
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +71,7 @@ class ChainRecorder:
         ready, signatures = identify(operands)
         plan = None
         if SparseTensor not in map(type, ready):
-            tensors = [o.tensor if isinstance(o, DeferredOperand) else o for o in ready]
-            self.is_fixed &= format is None and not any(t.requires_grad for t in tensors)
+            self.is_fixed &= format is None and None not in signatures
             self.functions.append((partial(dense_result, request), tuple(reads)))
         elif (plan := known_plan(request, format, signatures)) is not None:
             self.is_fixed &= plan.problem.requested is None

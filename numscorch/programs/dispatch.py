@@ -28,13 +28,11 @@ from .empty_reductions import in_format, semiring_zero
 from .fitting import remember_call
 from .operands import (
     STRIDED,
-    DeferredOperand,
     check_not_recorded,
     identify,
     is_all_native,
     is_plain_mode,
     is_transformed,
-    kernel_operand,
 )
 from .outputs import check_before, write
 from .pairing import paired
@@ -60,11 +58,8 @@ def compute(expr: str | Request, operands: Sequence[Any], format: Format | str |
     if plan is None:
         if torch.is_grad_enabled() and gradients.wanted(operands):
             return _compute_with_gradients(request, operands, format, out)
-        kinds = set(map(type, ready))
-        if SparseTensor not in kinds:
+        if SparseTensor not in map(type, ready):
             return _compute_dense(request, ready, format, out)
-        if DeferredOperand in kinds:
-            ready, signatures = identify(list(map(kernel_operand, ready)))
         if (result := _rewritten(request, ready, format, out, (request, format, *signatures))) is not None:
             return result if result is out else _like_operands(result, operands, format)
         plan = find_plan(request, format, ready, signatures)
@@ -161,8 +156,7 @@ def _compute_parts(parts: Sequence[ProgramPart], operands: Sequence[Any], format
 
 def _compute_dense(request: Request, operands: Sequence[Any], format: Format | str | None, out: Any) -> Any:
     """Compute an all-dense request by torch, including gradients."""
-    tensors: list[Any] = [o.tensor if isinstance(o, DeferredOperand) else o for o in operands]
-    result: Any = dense_result(request, *tensors)
+    result: Any = dense_result(request, *operands)
     wanted = wanted_format(format, result.ndim)
     if wanted is not None:
         result = stored_as(result, wanted, native=False, zero=semiring_zero(request, result.dtype))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
@@ -51,29 +50,20 @@ def call_form(expr: Any, operands: tuple[Any, ...]) -> tuple[str, tuple[Any, ...
     return text, tuple(tensors)
 
 
-@dataclass(frozen=True, slots=True)
-class DeferredOperand:
-    """An operand that kernels cannot take directly: it requires grad or is lazily negated."""
-
-    tensor: Tensor | SparseTensor
-
-
-def admit(operand: Any) -> SparseTensor | Tensor | DeferredOperand:
-    """Convert an operand to a SparseTensor, or to a strided tensor if all its levels are dense; DeferredOperand if it requires grad.
+def admit(operand: Any) -> SparseTensor | Tensor | None:
+    """Convert an operand to a SparseTensor, or to a strided tensor if all its levels are dense; None if gradients flow to it.
 
     Raises:
         UnsupportedError: the operand is not a tensor.
     """
     if type(operand) is not SparseTensor and type(operand) is not Tensor:
         operand = readable(operand)
-    if isinstance(operand, SparseTensor):
-        if operand._values.requires_grad and is_grad_enabled():
-            return DeferredOperand(operand)
+    is_sparse = isinstance(operand, SparseTensor)
+    if (operand._values if is_sparse else operand).requires_grad and is_grad_enabled():
+        return None
+    if is_sparse:
         return to_dense(operand) if operand.pattern.is_dense else operand
-    is_strided = operand.layout is STRIDED
-    if is_grad_enabled() and (is_strided or operand.requires_grad):
-        return DeferredOperand(operand)
-    return resolved(operand.detach()) if is_strided else wrap(operand)
+    return resolved(operand.detach()) if operand.layout is STRIDED else wrap(operand)
 
 
 def readable(operand: Any) -> Any:
@@ -103,15 +93,6 @@ def check_is_tensor(operand: Any) -> None:
         raise OperandError(f"{takes}: wrap it with {converter(operand) or 'torch.as_tensor'}")
 
 
-def kernel_operand(operand: SparseTensor | Tensor | DeferredOperand) -> SparseTensor | Tensor:
-    """An operand that a kernel can take, without its gradient."""
-    if not isinstance(operand, DeferredOperand):
-        return operand
-    if isinstance(operand.tensor, SparseTensor):
-        return to_dense(operand.tensor).detach() if operand.tensor.pattern.is_dense else operand.tensor
-    return resolved(operand.tensor.detach()) if operand.tensor.layout is STRIDED else wrap(operand.tensor)
-
-
 def resolved(tensor: Tensor) -> Tensor:
     """The tensor with lazy negation carried out, or in memory if it is one of the zeros without memory that gradients can be.
 
@@ -137,7 +118,7 @@ def identify(operands: Sequence[Any]) -> tuple[list[Any], list[Hashable]]:
         elif operand.layout is not STRIDED:
             operand = wrap(operand)
         elif operand.is_neg() or operand._is_zerotensor():
-            operand = DeferredOperand(operand)
+            operand = resolved(operand)
         ready.append(operand)
     return ready, signatures_of(ready)
 
