@@ -39,7 +39,7 @@ _last: dict[str, Plan | None] = {}  # each expression's last plan; None disables
 def is_fit(operand: Any) -> bool:
     """Whether guards can check an operand: a SparseTensor, a torch.Tensor or a Parameter, but no other subclass.
 
-    A sparse torch tensor must have a cached wrapper.
+    A sparse torch tensor must have a cached wrapper, and a strided one must hold its values in memory.
 
     >>> is_fit(torch.ones(2)), is_fit([1.0, 2.0])
     (True, False)
@@ -48,8 +48,10 @@ def is_fit(operand: Any) -> bool:
         return not operand.pattern.is_dense
     if type(operand) is not torch.Tensor and type(operand) is not Parameter:
         return False
+    if operand.layout is torch.strided:
+        return not (operand.is_neg() or operand._is_zerotensor())
     entry = _wrappers.get(id(operand))
-    return operand.layout is torch.strided or (entry is not None and entry[0]() is operand)
+    return entry is not None and entry[0]() is operand
 
 
 def is_plain(operands: Sequence[Any]) -> bool:

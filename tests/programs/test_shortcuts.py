@@ -43,6 +43,16 @@ def test_two_equal_calls_create_a_shortcut() -> None:
     assert (A @ X).equal(D @ X)
 
 
+@pytest.mark.parametrize("lazy", [torch._neg_view(X), torch._efficientzerotensor(X.shape)], ids=["negated", "zeros"])
+def test_operands_without_values_in_memory_have_no_shortcut(lazy: torch.Tensor) -> None:
+    for _ in range(4):
+        assert ns.einsum(SPMM, A, lazy).equal(D @ lazy.clone())
+    assert SPMM not in SHORTCUTS
+    fitting._last.clear()
+    shortcut = learn()
+    assert shortcut.run(shortcut, A, lazy) is fitting.MISSED
+
+
 def test_other_operands_are_dispatched() -> None:
     shortcut = learn()
     wide, swapped = torch.arange(12.0).reshape(3, 4), X.t().contiguous().t()
