@@ -182,9 +182,8 @@ class Accesses:
         has_same_access = names == request.subscripts.operands[owner] and fmt == self.formats[owner] and len(set(names)) == len(names)
         if not (has_full_sizes and has_same_access) or not fmt.is_plain or fmt.is_full:
             return None
-        tensors = [] if request.value is None else [a.tensor for a in accesses_in(request.value) if a.tensor.name == NAMES[at]]
-        annihilates = request.value is None or is_zero(simplified(request.value, {NAMES[owner]}))
-        return owner if annihilates and all(tensor.has_values for tensor in tensors) else None
+        is_read = all(a.tensor.has_values for a in accesses_in(request.expr) if a.tensor.name == NAMES[at])
+        return owner if is_read and is_zero(simplified(request.expr, {NAMES[owner]})) else None
 
     def strided(self, names: Sequence[str], shape: Sequence[int], strides: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Sizes and strides of a dense tensor whose dimensions are split; every part of a broadcast dimension has size 1."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import combinations
 from math import prod
+from operator import itemgetter
 from typing import TypeVar
 
 from ..schedule import tuning
@@ -95,11 +96,8 @@ class _Search:
 
     def nest(self, terms: Sequence[Term]) -> float:
         """Estimated iterations of one nest over all indices: coordinates at which every sparse operand stores a value."""
-        steps = self.size(frozenset().union(*(term.indices for term in terms)))
-        for term in terms:
-            if term.is_sparse:
-                steps *= term.stored / self.size(term.indices)
-        return steps
+        shares = [term.stored / self.size(term.indices) for term in terms if term.is_sparse]
+        return self.size(frozenset().union(*(term.indices for term in terms))) * prod(shares)
 
     def best(self, terms: tuple[Term, ...]) -> tuple[float, Path]:
         """The least cost and its path; ``(most, ())`` if no path costs less than ``most``. Tries each pair first."""
@@ -111,11 +109,9 @@ class _Search:
         for left, right in combinations(range(len(terms)), 2):
             remaining = without(terms, left, right)
             steps, product = self.join(terms[left], terms[right], remaining)
-            if steps >= cheapest[0]:
-                continue
-            remaining_cost, path = self.best((*remaining[:left], product, *remaining[left:]))
-            if steps + remaining_cost < cheapest[0]:
-                cheapest = (steps + remaining_cost, ((left, right), *path))
+            if steps < cheapest[0]:
+                remaining_cost, path = self.best((*remaining[:left], product, *remaining[left:]))
+                cheapest = min(cheapest, (steps + remaining_cost, ((left, right), *path)), key=itemgetter(0))
         self.known[terms] = cheapest
         return cheapest
 

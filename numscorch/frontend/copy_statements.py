@@ -43,14 +43,9 @@ def copy_problem(source: Operand, target: Format, machine: Target) -> Problem:
     value = product([read, *_renamings(source.format, target, source.shape)])
     parts = [*map(Part, range(len(source.shape))), *source.format.parts, *target.parts]
     extents = {variable(part): part.extent(source.shape) for part in parts}
-    facts = Facts.of(
-        {var: extents[var] for var in variables_in(value)},
-        {SOURCE: (read.tensor.format, source.counts)},
-        machine.lanes(source.dtype),
-        machine,
-    )
-    if source.peaks:
-        facts = replace(facts, peaks=((SOURCE, tuple(zip(map(variable, source.format.parts), source.peaks, strict=True))),))
+    used, counts = {var: extents[var] for var in variables_in(value)}, {SOURCE: (read.tensor.format, source.counts)}
+    peaks = ((SOURCE, tuple(zip(map(variable, source.format.parts), source.peaks, strict=True))),) if source.peaks else ()
+    facts = replace(Facts.of(used, counts, machine.lanes(source.dtype), machine), peaks=peaks)
     stmt = Assignment(Access(written, _indices(target)), value)
     return Problem(stmt, extents, facts, "a copy", source.shape, target, {SOURCE: source.format}, {SOURCE: ()})
 
@@ -83,15 +78,15 @@ def _loops(source: Format, target: Format) -> tuple[str, ...]:
     waiting, variables = _renamings(source, target, (1,) * source.order), list[IndexVar]()
     for part in source.parts:
         variables.append(variable(part))
-        while determined := [access for access in waiting if set(_inputs(access)) <= set(variables)]:
+        while determined := [access for access in waiting if _inputs(access) <= set(variables)]:
             waiting = [access for access in waiting if access not in determined]
             variables += [var for access in determined for var in access.indices if var not in variables]
     return tuple(var.name for var in variables)
 
 
-def _inputs(access: Access) -> list[IndexVar]:
+def _inputs(access: Access) -> set[IndexVar]:
     """The variables of a renaming factor that determine its remaining variables."""
-    return [access.level_var(at) for at, level in enumerate(access.tensor.format.levels) if level.full]
+    return {access.level_var(at) for at, level in enumerate(access.tensor.format.levels) if level.full}
 
 
 def _renamings(source: Format, target: Format, shape: Sequence[int]) -> list[Access]:

@@ -19,7 +19,7 @@ from ..errors import UnsupportedError
 from ..ir.dtype import DTYPES
 from ..ir.functions import FUNCTIONS, INFIX, REDUCTIONS, TESTS
 from ..ir.index import Access, Apply, Binary, Expr, Literal, factors_of, operators_in, variables_in, walk
-from .requests import NAMES, OPERANDS, Operand, Request, logical, only_patterns, product_of
+from .requests import NAMES, OPERANDS, Operand, Request, logical, only_patterns
 
 STORED = {getattr(torch, name): dtype for name, dtype in DTYPES.items() if dtype.itemsize}  # the data types of values, by torch's
 WIDENED = {stored: getattr(torch, dtype.computed) for stored, dtype in STORED.items() if dtype.computed != dtype.name}
@@ -135,8 +135,7 @@ def _is_summed_long(request: Request, unread: frozenset[int]) -> bool:
     """Whether torch accumulates booleans or narrow integers in int64: some summed index belongs to a single factor."""
     if request.op not in ("=", "+="):
         return False
-    factors = factors_of(product_of(request.subscripts) if request.value is None else request.value)
-    uses = Counter(str(var) for factor in factors if not _is_unread(factor, unread) for var in set(variables_in(factor)))
+    uses = Counter(str(var) for factor in factors_of(request.expr) if not _is_unread(factor, unread) for var in set(variables_in(factor)))
     return any(count == 1 for name, count in uses.items() if name not in request.subscripts.result)
 
 

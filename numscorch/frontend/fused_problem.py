@@ -110,8 +110,7 @@ def valued(request: FusedRequest) -> list[int]:
 
 def _tensor(name: str, operand: Operand) -> TensorVar:
     if operand.format.is_dense:
-        letters = letters_of(operand.shape, operand.strides)
-        return TensorVar(name, dense(len(operand.shape)), operand.dtype, strides=letters)
+        return TensorVar(name, dense(len(operand.shape)), operand.dtype, strides=letters_of(operand.shape, operand.strides))
     return TensorVar(name, flattened(operand.format), operand.dtype, operand.index_dtype)
 
 

@@ -14,7 +14,7 @@ from ..ir.functions import TESTS, is_zero, terms_of
 from ..ir.gradient import ONE, ZERO, derivative
 from ..ir.index import Access, Binary, Expr, accesses_in, factors_of, is_product, mapped, product
 from .parser import Subscripts
-from .requests import NAMES, Request, access_of, plain_request, product_of
+from .requests import NAMES, Request, access_of, plain_request
 
 SUMS, SEMIRINGS = ("=", "+="), ("max plus=", "min plus=")
 EXTREMES = ("max=", "min=", *SEMIRINGS)
@@ -137,9 +137,7 @@ def _request(inputs: Sequence[Access], value: Expr, kept: tuple[str, ...], maske
 @lru_cache(maxsize=1024)
 def value_of_request(request: Request) -> Expr:
     """The expression of a request, without its mask."""
-    if request.value is None:
-        return product_of(request.subscripts)
-    return request.value if request.mask is None else _without(request.value, NAMES[request.mask])
+    return request.expr if request.mask is None else _without(request.expr, NAMES[request.mask])
 
 
 def _without(value: Expr, mask: str) -> Expr:
@@ -150,7 +148,6 @@ def _without(value: Expr, mask: str) -> Expr:
 
 
 def _renamed(access: Access, name: str) -> Access:
-    """The same access under another tensor name; an access to a pattern stays one."""
     return replace(access, tensor=replace(access.tensor, name=name))
 
 
@@ -194,11 +191,9 @@ def request_counting_ties(request: Request, is_sparse: bool, sparse: tuple[int, 
     equal: Expr = Binary("==", shifted, extreme)
     if sparse and request.op not in SEMIRINGS:
         equal = Binary("-", equal, Binary("==", extreme, ZERO))
-    if is_sparse:
-        equal = Binary("*", equal, access_of(NAMES[0], subs.result))
     present = [subs.operands[k] for k in sparse]
-    for at, names in enumerate(present):
-        equal = Binary("*", equal, access_of(NAMES[offset + len(positions) + at], names))
+    patterns = [access_of(name, names) for name, names in zip(NAMES[offset + len(positions) :], present, strict=False)]
+    equal = product([equal, *([access_of(NAMES[0], subs.result)] if is_sparse else []), *patterns])
     terms = (*(subs.result,) * offset, *(subs.operands[at] for at in positions), *present)
     return Request(Subscripts(terms, subs.result), equal, "+=", 0 if is_sparse else None)
 

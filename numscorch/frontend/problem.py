@@ -23,7 +23,7 @@ from .accesses import Accesses
 from .datatypes import check_operators, computed_dtype, unread_in
 from .parser import Subscripts
 from .relayout import Relayout, Slabs, layouts, strides_with_last
-from .requests import MOST_OPERANDS, NAMES, Operand, Request, access_of, product_of
+from .requests import MOST_OPERANDS, NAMES, Operand, Request, access_of
 from .splitting import SparseTerm, Splitting, split
 
 Choice = tuple[Assignment, str, Format | None]  # a statement with its result's format, the reason, and the format of a later conversion
@@ -191,8 +191,7 @@ def extents_of(request: Request, operands: Sequence[Operand]) -> dict[IndexVar, 
     subs = request.subscripts
     shapes = [operand.shape for operand in operands]
     if (clash := size_clash(subs, shapes)) is not None:
-        value = product_of(subs) if request.value is None else request.value
-        raise clash_error(clash, subs, operands, NAMES, f"{access_of(NAMES[len(operands)], subs.result)} = {value}")
+        raise clash_error(clash, subs, operands, NAMES, f"{access_of(NAMES[len(operands)], subs.result)} = {request.expr}")
     return {IndexVar(name): size for name, size in subs.sizes(shapes).items()}
 
 
@@ -238,7 +237,7 @@ def _split(
     """The split of indices into parts, and the formats in which sparse operands are read."""
     names = request.subscripts.operands
     sparse = {at: operand for at, operand in enumerate(operands) if not operand.format.is_dense}
-    leads = {at: request.value is None or is_zero(simplified(request.value, {NAMES[at]})) for at in sparse}
+    leads = {at: is_zero(simplified(request.expr, {NAMES[at]})) for at in sparse}
     terms = {at: SparseTerm(names[at], operand.shape, operand.format, leads[at]) for at, operand in sparse.items()}
     if all(term.format.is_plain and term.format.is_ordered for term in terms.values()):
         return Splitting(), {at: term.format for at, term in terms.items()}
@@ -247,7 +246,7 @@ def _split(
     kept = len(keepers) == 1 and leads[keepers[0]]
     several_sparse = len(terms) > 1
     is_only_sparse = kept and not several_sparse
-    sums = request.op in ("=", "+=") and (is_only_sparse or request.value is None or is_product(request.value))
+    sums = request.op in ("=", "+=") and (is_only_sparse or is_product(request.expr))
     if result and not kept and (several_sparse or literal if wanted is None else not wanted.is_dense):
         sums = False  # a sparse result is assembled by rows, not along diagonals
     own_term = None if kept or wanted is None or wanted.is_dense else SparseTerm(result, tuple(sizes[name] for name in result), wanted)

@@ -77,6 +77,11 @@ class Request:
         return self.value is None and self.op == "=" and self.mask is None and self.options == AUTOMATIC and self.form == ANY_FORM
 
     @property
+    def expr(self) -> Expr:
+        """The expression to compute, also for the product of the operands."""
+        return product_of(self.subscripts) if self.value is None else self.value
+
+    @property
     def read(self) -> list[Expr]:
         """The expressions to compute; empty for a product of all operands."""
         return [] if self.value is None else [self.value]
@@ -89,8 +94,8 @@ class Request:
 def only_patterns(request: Request) -> frozenset[int]:
     """The operands whose pattern alone is read: the mask, and operands that occur only inside ``stored``.
 
-    >>> from .statements import parse_statement
-    >>> only_patterns(parse_statement("E[i,j] = stored(M[i,j]) * stored(S[i,j]) * exp(S[i,j])")[0].request)
+    >>> from .statements import parse_program
+    >>> only_patterns(parse_program("E[i,j] = stored(M[i,j]) * stored(S[i,j]) * exp(S[i,j])")[0].request)
     frozenset({0})
     """
     tensors = [access.tensor for value in request.read for access in accesses_in(value) if access.tensor.name in OPERANDS]
@@ -159,7 +164,7 @@ def logical(request: Request) -> Request:
     Raises:
         UnsupportedError: the request sums terms that are not products.
     """
-    if request.op in ("=", "+=") and (request.value is None or is_product(request.value)):
+    if request.op in ("=", "+=") and is_product(request.expr):
         return testing(request, "max=")
     if request.op in ("max=", "min="):
         return testing(request, request.op)
@@ -178,9 +183,8 @@ def testing(request: Request, op: str) -> Request:
     >>> str(testing(einsum_request("ij,j->i", (2, 1)), "max="))
     'A[i,j] * B[j] != 0 over ij,j->i'
     """
-    value = product_of(request.subscripts) if request.value is None else request.value
-    is_test = isinstance(value, Binary) and value.op in TESTS
-    return replace(request, value=value if is_test else Binary("!=", value, Literal(0.0, "float32")), op=op)
+    is_test = isinstance(request.value, Binary) and request.value.op in TESTS
+    return replace(request, value=request.value if is_test else Binary("!=", request.expr, Literal(0.0, "float32")), op=op)
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,22 +55,6 @@ class ProgramPart:
         return self.name.isdigit()
 
 
-@lru_cache(maxsize=1024)
-def parse_statement(text: str) -> tuple[ProgramPart, ...]:
-    """Parse a statement; the last part computes the result, and earlier parts are numbered temporaries.
-
-    Raises:
-        ExpressionError: the text cannot be parsed, or the left side repeats an index.
-
-    >>> for part in parse_statement("D[i,j] = A[i,k] * B[k,j] + C[i,j]"):
-    ...     print(part.name, part.operands, part.request)
-    1 ('A', 'B') A[i,k] * B[k,j] over ik,kj->ij
-    D ('1', 'C') A[i,j] + B[i,j] over ij,ij->ij
-    """
-    stmt = _read(text)
-    return _parts_of(stmt, text, 0, short_names([stmt]))
-
-
 def _read(text: str) -> Assignment:
     """Parse an assignment; an index that occurs only on the left side gets a factor of ones."""
     stmt = parse_stmt(text.strip())
@@ -89,8 +73,8 @@ def _read(text: str) -> Assignment:
     return replace(stmt, rhs=right)
 
 
-def _parts_of(stmt: Assignment, text: str, before: int, short: Mapping[IndexVar, IndexVar]) -> tuple[ProgramPart, ...]:
-    """The parts of an assignment, with short index names."""
+def _parts_of(stmt: Assignment, text: str, before: int, short: Mapping[IndexVar, IndexVar]) -> list[ProgramPart]:
+    """The parts of an assignment, with short index names; the last one computes the result, and the others are numbered temporaries."""
 
     def renamed(access: Access) -> Access:
         return replace(access, indices=tuple([short.get(var, var) for var in access.indices]))
@@ -98,7 +82,7 @@ def _parts_of(stmt: Assignment, text: str, before: int, short: Mapping[IndexVar,
     left, right = renamed(stmt.lhs), mapped(stmt.rhs, renamed)
     splitter = _Splitter(left, before, text)
     splitter.add(left.indices, splitter.final(right) if stmt.op == "=" else right, stmt.op, left.tensor.name)
-    return (*map(_in_order, splitter.parts[:-1]), splitter.parts[-1])
+    return splitter.parts
 
 
 @lru_cache(maxsize=1024)
@@ -106,7 +90,8 @@ def parse_program(text: str) -> tuple[ProgramPart, ...]:
     """Parse statements separated by newlines or semicolons; each may read earlier results, and the last one is returned.
 
     Raises:
-        ExpressionError: a statement cannot be parsed, assigns a tensor a second time, or reads a later result.
+        ExpressionError: a statement cannot be parsed, repeats an index on the left side, assigns a tensor a second time, or reads a
+            later result.
 
     >>> for part in parse_program("T[i,j] = A[i,k] * B[k,j] + C[i,j]; y[i] = relu(T[i,j] * x[j])"):
     ...     print(part.name, part.operands, part.request)
@@ -115,20 +100,18 @@ def parse_program(text: str) -> tuple[ProgramPart, ...]:
     2 ('T', 'x') A[i,j] * B[j] over ij,j->i
     y ('2',) relu(A[i]) over i->i
     """
-    statements = _statements(text)
-    if len(statements) < 2:
-        return parse_statement(statements[0] if statements else text)
-    parts: list[ProgramPart] = []
+    statements, parts = _statements(text), list[ProgramPart]()
     assignments = [_read(statement) for statement in statements]
     short = short_names(assignments)
     for statement, stmt in zip(statements, assignments, strict=True):
         parts += _parts_of(stmt, statement, sum(part.is_temporary for part in parts), short)
-    _check_names(text, parts)
+    if len(statements) > 1:
+        _check_names(text, parts)
     return (*map(_in_order, parts[:-1]), parts[-1])
 
 
 def _statements(text: str) -> list[str]:
-    return [piece for piece in SEPARATOR.split(text) if piece.strip()]
+    return [piece for piece in SEPARATOR.split(text) if piece.strip()] or [text]
 
 
 def index_names(text: str) -> dict[str, str]:
@@ -208,7 +191,7 @@ def valued_access(access: Access) -> Access:
 class _Splitter:
     """Collects the parts of one statement; ``before`` temporaries of earlier statements precede its own."""
 
-    def __init__(self, lhs: Access, before: int = 0, text: str = ""):
+    def __init__(self, lhs: Access, before: int, text: str):
         self.lhs, self.before, self.text = lhs, before, text
         self.parts: list[ProgramPart] = []
 

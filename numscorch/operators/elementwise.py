@@ -21,7 +21,7 @@ from ..errors import OperandError, UnsupportedError
 from ..frontend.broadcasting import broadcast_shape
 from ..frontend.datatypes import number_as
 from ..frontend.requests import Request, access_of
-from ..frontend.statements import parse_statement
+from ..frontend.statements import parse_program
 from ..ir.functions import COMPARISONS, is_zero, simplified
 from ..ir.index import Access
 from ..ir.notation import parse_expr
@@ -119,7 +119,7 @@ def _statement(form: str, **orders: int) -> str:
 
 @lru_cache(maxsize=1024)
 def _request(form: str, left: int, right: int) -> Request:
-    (part,) = parse_statement(_statement(form, A=left, B=right))
+    (part,) = parse_program(_statement(form, A=left, B=right))
     return part.request
 
 

@@ -14,7 +14,7 @@ from ..convert.values import strided
 from ..errors import OperandError, RangeError, SizeError, UnsupportedError
 from ..frontend.datatypes import SUMMED_LONG, computed_in
 from ..frontend.requests import NAMES, Request, access_of
-from ..frontend.statements import parse_statement
+from ..frontend.statements import parse_program
 from ..programs.dispatch import compute
 from ..programs.evaluation import evaluate_parts
 from ..tensors.arrays import as_integers
@@ -56,7 +56,7 @@ def _reducing(op: str, dim: int | tuple[int, ...] | None, order: int, is_test: b
     """
     reduced = normalize_dims(dim, order)
     names = [f"i{at}" for at in range(order) if at not in reduced]
-    (part,) = parse_statement(f"{access_of('R', names)} {op} {_term('A', order, order)}{' != 0' if is_test else ''}")
+    (part,) = parse_program(f"{access_of('R', names)} {op} {_term('A', order, order)}{' != 0' if is_test else ''}")
     return reduced, len(names), part.request
 
 
@@ -95,7 +95,7 @@ def _weighting(dims: tuple[int, ...], order: int) -> Request:
     """
     result = access_of("R", [f"i{at}" for at in range(order) if at not in dims])
     factors = [str(_term("A", order, order)), *(f"{name}[i{at}]" for name, at in zip(NAMES[1:], dims, strict=False))]
-    (part,) = parse_statement(f"{result} += {' * '.join(factors)}")
+    (part,) = parse_program(f"{result} += {' * '.join(factors)}")
     return part.request
 
 

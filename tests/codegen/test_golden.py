@@ -13,7 +13,7 @@ from numscorch.codegen.source import Source, generate
 from numscorch.frontend.copy_statements import copy_problem, copying
 from numscorch.frontend.parser import parse_einsum
 from numscorch.frontend.problem import make_problem
-from numscorch.frontend.statements import parse_statement
+from numscorch.frontend.statements import parse_program
 from numscorch.ir.format import CSR, Format
 from numscorch.schedule import schedule
 from numscorch.schedule.facts import Target
@@ -29,7 +29,7 @@ def source(name: str, target: Target = TARGET) -> Source:
         problem, options = copy_problem(operands[0], fmt, target), copying(operands[0].format, fmt).options
         return generate(schedule(problem.stmt, problem.facts, target, options)[-1].stmt, target)
     if "=" in expr:
-        (part,) = parse_statement(expr)
+        (part,) = parse_program(expr)
         request: Any = part.request
     else:
         request = parse_einsum(expr, tuple(len(o.shape) for o in operands))

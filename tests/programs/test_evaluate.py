@@ -14,7 +14,7 @@ from statements import Statement, random_statement
 
 import numscorch as ns
 from numscorch.codegen import kernel
-from numscorch.frontend.statements import parse_statement
+from numscorch.frontend.statements import parse_program
 from numscorch.runtime import plans
 from numscorch.schedule import tuning
 from numscorch.tensors.validate import validate
@@ -167,7 +167,7 @@ def test_diagonals(fmt: ns.Format, plain: pytest.MonkeyPatch) -> None:
 
 def test_parts() -> None:
     """A reduction is computed in the smallest part that contains its index."""
-    parts = {text: [str(part.request.value) for part in parse_statement(text)] for text in PARTS}
+    parts = {text: [str(part.request.value) for part in parse_program(text)] for text in PARTS}
     assert parts == PARTS
 
 

@@ -19,7 +19,7 @@ from numscorch.codegen.result_assembly import Assembly
 from numscorch.codegen.source import generate
 from numscorch.errors import ScheduleError
 from numscorch.frontend.problem import Operand, make_problem
-from numscorch.frontend.statements import parse_statement
+from numscorch.frontend.statements import parse_program
 from numscorch.ir.format import COO, CSC, CSR, DCSR, Format
 from numscorch.ir.index import TensorVar, operands_of, result_of
 from numscorch.ir.notation import parse_stmt
@@ -145,7 +145,7 @@ def test_a_union_appends_only_where_there_is_a_term(plain: pytest.MonkeyPatch) -
 
 
 def source_of(count: int, fmt: Format, counts: tuple[int, ...]) -> str:
-    (part,) = parse_statement("R[i,j] = " + " + ".join(f"{name}[i,j]" for name in NAMES[:count]))
+    (part,) = parse_program("R[i,j] = " + " + ".join(f"{name}[i,j]" for name in NAMES[:count]))
     operands = [Operand(fmt, (2000, 2000), "float32", "int32", counts=counts)] * count
     problem = make_problem(part.request, operands, TARGET)
     return generate(schedule(problem.stmt, problem.facts, TARGET)[-1].stmt, TARGET).text

@@ -13,7 +13,7 @@ import numscorch as ns
 from numscorch import schedule as scheduling
 from numscorch.frontend.parser import parse_einsum
 from numscorch.frontend.problem import make_problem
-from numscorch.frontend.statements import parse_statement
+from numscorch.frontend.statements import parse_program
 from numscorch.ir.index import Stmt, assignments
 from numscorch.runtime.plans import uncompiled
 from numscorch.schedule import PASSES, Step, schedule
@@ -56,7 +56,7 @@ def test_each_pass_applies_to_single_or_fused_statements() -> None:
     for text, operands in (*KERNELS.values(), ("ij->j", (tall,)), ("ij,jk->ik", (blocks, dense(8000, 64)))):
         if not text.startswith("to "):
             ranks = tuple(len(operand.shape) for operand in operands)
-            problem = make_problem(parse_statement(text)[0].request if "=" in text else parse_einsum(text, ranks), operands, TARGET)
+            problem = make_problem(parse_program(text)[0].request if "=" in text else parse_einsum(text, ranks), operands, TARGET)
             names |= {step.name for step in schedule(problem.stmt, problem.facts, TARGET)}
     assert names == {"fuse", *(one_pass.__name__ for one_pass in PASSES)}, "a pass applies to nothing"
 

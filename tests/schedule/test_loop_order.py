@@ -18,7 +18,7 @@ from numscorch.errors import NumscorchError
 from numscorch.frontend.parser import parse_einsum
 from numscorch.frontend.problem import Problem, make_problem
 from numscorch.frontend.requests import Operand
-from numscorch.frontend.statements import parse_statement
+from numscorch.frontend.statements import parse_program
 from numscorch.ir.format import COO, CSF, CSR, DCSR, Format
 from numscorch.ir.index import Assignment, loops_of, variables_in
 from numscorch.schedule import tuning
@@ -71,7 +71,7 @@ def random_problem(rng: random.Random, names: str, operands: int) -> Problem:
         return make_problem(parse_einsum(f"{','.join(terms)}->{result}", tuple(map(len, terms))), facts, TARGET)
     right = rng.choice((" + ", " * ")).join(f"{'ABCDEFGH'[at]}[{','.join(term)}]" for at, term in enumerate(terms))
     op = rng.choice(("+=", "max=", "min="))
-    (part,) = parse_statement(f"Z[{','.join(result)}] {op} {right}")
+    (part,) = parse_program(f"Z[{','.join(result)}] {op} {right}")
     return make_problem(part.request, facts, TARGET)
 
 
@@ -87,7 +87,7 @@ def test_the_search_finds_what_pricing_every_order_finds_for_named_kernels(name:
     expr, operands = KERNELS[name]
     if expr.startswith("to "):
         return
-    request = parse_statement(expr)[0].request if "=" in expr else parse_einsum(expr, tuple(len(o.shape) for o in operands))
+    request = parse_program(expr)[0].request if "=" in expr else parse_einsum(expr, tuple(len(o.shape) for o in operands))
     problem = make_problem(request, operands, TARGET)
     check_search(problem, problem.facts)
 
@@ -168,7 +168,7 @@ def test_a_local_search_keeps_the_order_of_a_chain() -> None:
 
 
 def test_a_local_search_finds_the_only_order_that_can_be_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
-    (part,) = parse_statement("D[i,l] = A[i,j] * B[j,k] * C[k,l]")
+    (part,) = parse_program("D[i,l] = A[i,j] * B[j,k] * C[k,l]")
     problem = make_problem(part.request, [stored(CSR, (9, 9), 9, 20) for _ in range(3)], TARGET)
     variables = variables_in(problem.stmt.rhs)
     orders = [choice.order for choice in every_order(problem.stmt, problem.facts)]
@@ -180,7 +180,7 @@ def test_a_local_search_finds_the_only_order_that_can_be_compiled(monkeypatch: p
 
 def best_order(text: str, *operands: Operand) -> str:
     """The chosen order, and the formats in which it reads operands."""
-    (part,) = parse_statement(text)
+    (part,) = parse_program(text)
     problem = make_problem(part.request, operands, TARGET)
     best = candidates(problem.stmt, variables_in(problem.stmt.rhs), problem.facts, TARGET)[0]
     return str(best).replace(f": {best.cost:.3g}", "")
