@@ -30,11 +30,12 @@ from ..schedule import tuning
 from ..tensors.packing import level_coordinates
 from ..tensors.pattern import Pattern
 from .binder import Bind, Binder
+from .blocks import leaf_starts
 from .result_arrays import ResultLayout, bounded_starts, packed_room, workers_for
 
 BLOCK_PER_WORKER = {"cuts": "cuts", "blocks": "n"}  # arguments of a kernel that gives each worker one block
 PARTS = "R_pos, R_crd, R_vals"  # arrays of a result whose number of entries is bounded in advance
-APPENDED, CLOSED = f"return layout.appended({PARTS}, int(starts[0]))", f"return layout.closed(({PARTS}), S, starts, parents)"
+APPENDED, CLOSED = f"return layout.closed(({PARTS}), starts)", f"return layout.closed(({PARTS}), starts, S, parents)"
 
 
 class AssemblingBinder(Binder):
@@ -63,11 +64,18 @@ class AssemblingBinder(Binder):
         if self.bound is not None:
             return self.compile_body([*self.patterns(), *self.bounded_lines(self.bound)])
         most = f"min(workers(), {self.fixed(f'workers_for({text_of(self.parents)})')})" if self.placed else "workers()"
-        body = [*self.patterns(), *self.size_check(), f"n = {most}" if self.parallel else "n = 1", *self.workspace_lines()]
-        body += self.single_pass_lines() if "once" in self.before else []
-        body += self.allocation()
-        body += [*self.call_lines("fill", self.kernel), "return layout.finished(R)"]
-        return self.compile_body(body)
+        return self.compile_body(
+            [
+                *self.patterns(),
+                *self.size_check(),
+                f"n = {most}" if self.parallel else "n = 1",
+                *self.workspace_lines(),
+                *(self.single_pass_lines() if "once" in self.before else []),
+                *self.allocation(),
+                *self.call_lines("fill", self.kernel),
+                "return layout.finished(R)",
+            ]
+        )
 
     def size_check(self) -> list[str]:
         """Lines that refuse a product whose lower bound exceeds a limit, before its entries are counted."""
@@ -83,14 +91,29 @@ class AssemblingBinder(Binder):
         """Lines that append entries in one pass, if the number of insertions into rows is small enough to allocate."""
         lines = [f"bounds = np.zeros({self.blocks}, np.int64)", *self.call_lines("room", self.before["room"])]
         if not self.parallel:
-            one_pass = [f"cuts = {self.cuts()}"] if self.kernel.source.program.parallel else []
-            one_pass += ["starts = np.zeros(1, np.int64)", f"{PARTS} = layout.bounded(most)"]
-            one_pass += [*self.call_lines("once", self.before["once"], BLOCK_PER_WORKER), APPENDED]
-            return [*lines, "most = int(bounds[0])", "if layout.has_room(most):", *(f"    {line}" for line in one_pass)]
-        lines += [f"S = np.zeros({self.blocks + 1}, np.int64)", "np.cumsum(bounds, out=S[1:])", "if layout.has_room(int(S[-1])):"]
-        one_pass = ["first = shared_out(S, n)", f"S, cuts = S[first], {self.cuts()}[first]", f"parents = cuts * {self.number(self.inner)}"]
-        one_pass += ["starts = S[:-1].copy()", f"{PARTS} = layout.bounded(int(S[-1]))"]
-        return [*lines, *(f"    {line}" for line in [*one_pass, *self.call_lines("once", self.before["once"], BLOCK_PER_WORKER), CLOSED])]
+            return [
+                *lines,
+                "most = int(bounds[0])",
+                "if layout.has_room(most):",
+                *([f"    cuts = {self.cuts()}"] if self.kernel.source.program.parallel else []),
+                "    starts = np.zeros(1, np.int64)",
+                f"    {PARTS} = layout.bounded(most)",
+                *(f"    {line}" for line in self.call_lines("once", self.before["once"], BLOCK_PER_WORKER)),
+                f"    {APPENDED}",
+            ]
+        return [
+            *lines,
+            f"S = np.zeros({self.blocks + 1}, np.int64)",
+            "np.cumsum(bounds, out=S[1:])",
+            "if layout.has_room(int(S[-1])):",
+            "    first = shared_out(S, n)",
+            f"    S, cuts = S[first], {self.cuts()}[first]",
+            f"    parents = cuts * {self.number(self.inner)}",
+            "    starts = S[:-1].copy()",
+            f"    {PARTS} = layout.bounded(int(S[-1]))",
+            *(f"    {line}" for line in self.call_lines("once", self.before["once"], BLOCK_PER_WORKER)),
+            f"    {CLOSED}",
+        ]
 
     @property
     def inner(self) -> int:
@@ -204,10 +227,11 @@ class PairProduct:
 
     def _longest(self, pattern: Pattern, levels: Sequence[ix.IndexVar]) -> int:
         """An upper bound of the number of entries of an operand that agree in all shared coordinates."""
-        depth, shared = len(self.shared), self.shared
-        if frozenset(levels[:depth]) != shared:
+        depth = len(self.shared)
+        is_below = depth > 0 and frozenset(levels[:depth]) == self.shared  # such entries lie below one position
+        if not is_below or not all(level.is_unique for level in pattern.format.levels[:depth]):
             return pattern.nnz
-        return pattern.remember(("longest", depth), lambda: _longest_below(pattern, depth))
+        return pattern.remember(("longest", depth), lambda: int(np.diff(leaf_starts(pattern, depth)).max(initial=0)))
 
     def _rows(self, left: Pattern, right: Pattern) -> tuple[np.ndarray, np.ndarray]:
         """For each entry of the left operand: the number of its row in the result, and how many entries it adds to that row."""
@@ -237,20 +261,6 @@ def pair_product_in(problem: Problem, accesses: Mapping[str, ix.Access]) -> Pair
     if not (of_result & set(left)) - set(right) or not (of_result & set(right)) - set(left):
         return None
     return PairProduct((names[0], names[1]), (left, right), of_result & {*left, *right})
-
-
-def _longest_below(pattern: Pattern, depth: int) -> int:
-    """An upper bound of the number of entries below one position of the first ``depth`` levels."""
-    sizes, levels = pattern.format.sizes(pattern.shape), pattern.format.levels
-    if not all(level.is_unique for level in levels[:depth]):
-        return pattern.nnz
-    longest = 1
-    for at, level in enumerate(levels[depth:], depth):
-        if "pos" in level.arrays:
-            longest *= int(np.diff(pattern.level_arrays(at)[0]).max(initial=0))
-        elif not level.branchless:
-            longest *= sizes[at]
-    return min(longest, pattern.nnz)
 
 
 def _number_entries(columns: Sequence[np.ndarray], count: int) -> np.ndarray:

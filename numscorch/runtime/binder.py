@@ -37,10 +37,10 @@ from ..schedule import tuning
 from ..schedule.scatter_blocks import in_memory, outer_of
 from ..tensors.methods import METHODS
 from ..tensors.sparse_tensor import SparseTensor
-from .blocks import coordinate_cuts, cuts_of, equal_cuts, longest_row, placed, placed_equally, shared_out
+from .blocks import coordinate_cuts, cuts_of, longest_row, placed, placed_equally, shared_out
 
+# From the sizes of the operands (``frontend.requests.with_sizes``) to a function from the operands to the result.
 Bind = Callable[[Sequence[int]], Callable[..., Any]]
-"""From the sizes of the operands (``frontend.requests.with_sizes``) to a function from the operands to the result."""
 ALLOCATORS = {"list": "empty", "mark": "zeros", "seen": "zeros", "flag": "zeros", "table": "empty"}  # NumPy allocators
 
 PADDING = 16  # places past the end of a row, even of an empty row, that a register may reach
@@ -48,7 +48,7 @@ NO_CHANGES: Mapping[str, str] = {}
 BINDS = "bind_"  # before the names of functions of the sizes in the scope
 BLOCK_ARRAYS = ("partial", "starts", "bounds")  # arrays with a part for each block
 CALLED = (  # functions that generated code calls
-    *(coordinate_cuts, cuts_of, equal_cuts, placed, placed_equally, longest_row, shared_out),
+    *(coordinate_cuts, cuts_of, placed, placed_equally, longest_row, shared_out),
     *(check_memory, check_parts, check_workspace, address, aligned, flat, room),
 )
 
@@ -93,10 +93,17 @@ class Binder:
     def function(self) -> Bind:
         """Compile ``bind`` from its source."""
         results = [self.result_expression(), *(f"torch.from_numpy({access.tensor.name})" for access in self.beside)]
-        body = [*self.patterns(), *self.allocation(), *(["T = torch.from_numpy(C)"] if self.kernel.is_compiled else [])]
         shapes = {access.tensor.name: [self.problem.extents[var] for var in access.indices] for access in self.beside}
-        body += [f"{name} = np.empty({self.numbers_of(shape)}, dtype)" for name, shape in shapes.items()]
-        return self.compile_body([*body, *self.call(), f"return {', '.join(results)}"])
+        return self.compile_body(
+            [
+                *self.patterns(),
+                *self.allocation(),
+                *(["T = torch.from_numpy(C)"] if self.kernel.is_compiled else []),
+                *(f"{name} = np.empty({self.numbers_of(shape)}, dtype)" for name, shape in shapes.items()),
+                *self.call(),
+                f"return {', '.join(results)}",
+            ]
+        )
 
     def compile_body(self, body: list[str]) -> Bind:
         """Compile ``bind``, whose function ``run`` of the operands has this body."""
@@ -354,28 +361,22 @@ class Binder:
 
     def cuts(self) -> str:
         """Expression for the array of block starts."""
-        how, what = self.cut_by()
-        return f"{how}({what}, {self.pieces})"
+        return f"{self.placed_cuts()}[0]"
 
     def placed_cuts(self) -> str:
-        """Expression for the array of block starts and its address."""
-        how, what = self.cut_by()
-        return f"placed_equally({what}, {self.pieces})" if how == "equal_cuts" else f"placed({how}, {what}, {self.pieces})"
-
-    def cut_by(self) -> tuple[str, str]:
-        """The function that cuts blocks, and its argument: the walked operand, else the largest merged operand, else the extent."""
+        """Expression for the block starts and their address: they cut the walked operand, else the largest merged one, else the extent."""
         loop = next(loop for loop in ix.loops_of(self.stmt) if isinstance(loop.tag, ix.Parallel))
         lattice = make_lattice(loop.var, ix.value_of(loop.body))
         if not lattice.whole and len(lattice.iterated) == 1:
             (walked,) = lattice.iterated
-            return "cuts_of", f"P{NAMES.index(walked)}"
+            return f"placed(cuts_of, P{NAMES.index(walked)}, {self.pieces})"
         levelled = [a for a in self.accesses.values() if not (a.tensor.is_dense or a.tensor.shares or ix.is_relation(a))]
         sparse = [a for a in levelled if a.level_var(0) == loop.var]
         if sparse:
             largest = max(sparse, key=lambda a: self.operands[NAMES.index(a.tensor.name)].counts[-1])
             how = "cuts_of" if largest.tensor.format.levels[0].full else "coordinate_cuts"  # positions of a full level are coordinates
-            return how, f"P{NAMES.index(largest.tensor.name)}"
-        return "equal_cuts", self.number(self.problem.extents[loop.var])
+            return f"placed({how}, P{NAMES.index(largest.tensor.name)}, {self.pieces})"
+        return f"placed_equally({self.number(self.problem.extents[loop.var])}, {self.pieces})"
 
     def result_expression(self) -> str:
         """Expression for the result in its public type: row-major, or with the pattern of an operand and its dimensions permuted."""

@@ -16,11 +16,7 @@ from ..tensors.pattern import BY_ROWS, Pattern
 
 
 def cuts_of(pattern: Pattern, blocks: int) -> np.ndarray:
-    """First-level positions at which blocks of about equal work start; cached with the pattern."""
-    return pattern.remember(("cuts", blocks), lambda: _balance(pattern, blocks))
-
-
-def _balance(pattern: Pattern, blocks: int) -> np.ndarray:
+    """First-level positions at which blocks of about equal work start."""
     if blocks == 1:
         return np.array([0, pattern.counts[0]])
     level = pattern.format.levels[0]
@@ -61,12 +57,12 @@ def longest_row(pattern: Pattern) -> int:
     return pattern.remember("longest row", lambda: int(np.diff(pattern.level_arrays(len(pattern.format.levels) - 1)[0]).max(initial=0)))
 
 
-def leaf_starts(pattern: Pattern) -> np.ndarray:
-    """Start of the values of each first-level position, followed by the end of the last one."""
-    if pattern.format.levels == BY_ROWS:
+def leaf_starts(pattern: Pattern, depth: int = 1) -> np.ndarray:
+    """Start of the values below each position of the first ``depth`` levels, followed by the end of the last one."""
+    if pattern.format.levels == BY_ROWS and depth == 1:
         return pattern.views[0]
-    starts = np.arange(pattern.counts[0] + 1, dtype=np.int64)
-    for at, level in list(enumerate(pattern.format.levels))[1:]:
+    starts = np.arange(pattern.counts[depth - 1] + 1, dtype=np.int64)
+    for at, level in list(enumerate(pattern.format.levels))[depth:]:
         if "pos" in level.arrays:
             starts = pattern.level_arrays(at)[0][starts]
         elif not level.branchless:
@@ -79,20 +75,15 @@ def _at_boundaries(pattern: Pattern, cuts: np.ndarray) -> np.ndarray:
     crd = pattern.level_arrays(0)[-1]  # levels with repeated coordinates store them
     if not len(crd):
         return cuts
-    cuts = cuts.copy()  # equal_cuts keeps the array that it returns
     inner = cuts[1:-1]
     cuts[1:-1] = np.where(inner < len(crd), np.searchsorted(crd, crd[np.minimum(inner, len(crd) - 1)]), inner)
     return cuts
 
 
 def coordinate_cuts(pattern: Pattern, blocks: int) -> np.ndarray:
-    """``cuts_of`` as coordinates from 0 to the extent, for operands that are walked together; cached with the pattern."""
-    return pattern.remember(("coordinate cuts", blocks), lambda: _coordinates_at(pattern, cuts_of(pattern, blocks)))
-
-
-def _coordinates_at(pattern: Pattern, cuts: np.ndarray) -> np.ndarray:
+    """``cuts_of`` as coordinates from 0 to the extent, for operands that are walked together."""
     extent = pattern.format.sizes(pattern.shape)[0]
-    coordinates: np.ndarray = np.append(pattern.level_arrays(0)[-1], extent).astype(np.int64)[cuts]
+    coordinates: np.ndarray = np.append(pattern.level_arrays(0)[-1], extent).astype(np.int64)[cuts_of(pattern, blocks)]
     coordinates[0], coordinates[-1] = 0, extent
     return coordinates
 
@@ -111,7 +102,6 @@ def shared_out(work: np.ndarray, workers: int) -> np.ndarray:
     return first
 
 
-@lru_cache(maxsize=1024)
 def equal_cuts(extent: int, blocks: int) -> np.ndarray:
     """Cuts of a dimension into blocks of equal length.
 

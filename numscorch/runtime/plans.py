@@ -143,13 +143,9 @@ def launch(request: Request, operands: Sequence[Any], format: Format | str | Non
 
     It runs outside of transforms of torch.func, in which a new tensor may be a wrapper without memory.
     """
-    return made_outside(lambda: plan_for(request, operands, format).run(*operands))
-
-
-def plan_for(request: Request, operands: Sequence[Any], format: Format | str | None) -> Plan:
-    """The plan for these SparseTensors and strided tensors."""
     signatures = signatures_of(operands)
-    return known_plan(request, format, signatures) or find_plan(request, format, operands, signatures)
+    plan = known_plan(request, format, signatures)
+    return made_outside(lambda: (plan or find_plan(request, format, operands, signatures)).run(*operands))
 
 
 def find_plan(request: Request, format: Format | str | None, operands: Sequence[Any], signatures: Sequence[Hashable]) -> Plan:
@@ -162,13 +158,13 @@ def find_plan(request: Request, format: Format | str | None, operands: Sequence[
 def remember(key: Hashable, plan: P) -> P:
     """Cache a plan or a chain of plans; beyond ``MOST_PLANS``, the oldest is dropped."""
     with BUILDING:
-        return _keep(_tables().plans, key, plan)
+        return keep(_tables().plans, key, plan)
 
 
-def _keep(table: dict[Hashable, P], key: Hashable, value: P) -> P:
-    """Add a value to a table; beyond ``MOST_PLANS``, the oldest one is dropped."""
-    while len(table) >= MOST_PLANS:
-        del table[next(iter(table))]
+def keep(table: dict[Any, P], key: Hashable, value: P, most: int = MOST_PLANS) -> P:
+    """Add a value to a table and return it; beyond ``most`` values, the oldest ones are dropped."""
+    while len(table) >= most:
+        table.pop(next(iter(table)), None)  # another thread may have dropped it
     table[key] = value
     return value
 
@@ -188,7 +184,7 @@ def make_plan(request: Request, operands: Sequence[Any], format: Format | str | 
 def _decisions(key: Hashable) -> Decisions:
     kinds = _tables().kinds
     decisions = kinds.get(key)
-    return _keep(kinds, key, Decisions()) if decisions is None else decisions
+    return keep(kinds, key, Decisions()) if decisions is None else decisions
 
 
 def _kind_and_sizes(operands: Sequence[Any]) -> tuple[list[Hashable], tuple[int, ...]]:
@@ -338,16 +334,15 @@ def compile_source(request: Request, operands: Sequence[Operand], format: Format
     """Compile up to the source, without values of operands and without writing files."""
     if isinstance(request, FusedRequest):
         problem = fused_problem(request, operands, host())
+    elif request.form.copies and isinstance(format, Format):
+        problem = copy_problem(operands[0], format, host())
     else:
-        if request.form.copies and isinstance(format, Format):
-            problem = copy_problem(operands[0], format, host())
-        else:
-            problem = make_problem(request, operands, host(), format)
-        check_loops(problem, request.options)
-        if (slabs := slabs_of(problem, request, operands, host())) is not None:
-            slab, steps, source = compile_source(request, slabs.of(operands), format)
-            if slab.layout == problem.layout:
-                return replace(problem, slabs=slabs), steps, source
+        problem = make_problem(request, operands, host(), format)
+    check_loops(problem, request.options)
+    if (slabs := slabs_of(problem, request, operands, host())) is not None:
+        slab, steps, source = compile_source(request, slabs.of(operands), format)
+        if slab.layout == problem.layout:
+            return replace(problem, slabs=slabs), steps, source
     steps = schedule(problem.stmt, problem.facts, host(), request.options, problem.members, problem.outer)
     return problem, steps, generate(steps[-1].stmt, host(), lengths=run_lengths(steps[-1].stmt, problem.facts))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
@@ -45,7 +45,8 @@ def _order_of(strides: Sequence[int]) -> str:
 
 def chosen(expr: str, operands: Sequence[Operand], format: Format | str | None) -> str | None:
     """The schedule chosen for such operands; None if none was chosen, or the compiler's own was the fastest."""
-    schedules = _known()
+    folder = kernel_cache.folder()
+    schedules = _read[folder] if folder in _read else _read.setdefault(folder, kept())
     return schedules.get(key_of(expr, operands, format)) or None if schedules else None
 
 
@@ -56,25 +57,16 @@ def version_of_choices() -> tuple[int, int]:
 
 def remember(key: str, schedule: str) -> None:
     """Keep a schedule, or "" for the compiler's own, for this process and, if the cache is writable, for later ones."""
-    _keep(lambda stored: stored | {key: schedule})
+    adopt({key: schedule}, replaces=True)
 
 
-def adopt(schedules: Mapping[str, str]) -> None:
-    """Add schedules chosen elsewhere; existing schedules take precedence."""
-    _keep(lambda stored: dict(schedules) | stored)
-
-
-def _keep(change: Callable[[dict[str, str]], dict[str, str]]) -> None:
+def adopt(schedules: dict[str, str], replaces: bool = False) -> None:
+    """Add schedules chosen elsewhere; existing schedules take precedence unless the new ones replace them."""
     with BUILDING:  # a fork waits for this lock; a child could inherit another lock in its locked state
         _changes.append(None)
-        schedules = change(_read.get(None, {}) | kept())  # other processes may have written since
-        _read[kernel_cache.write(FILE, json.dumps(schedules, indent=1, sort_keys=True).encode())] = schedules
-
-
-def _known() -> dict[str, str]:
-    folder = kernel_cache.folder()
-    schedules = _read.get(folder)
-    return _read.setdefault(folder, kept()) if schedules is None else schedules
+        stored = _read.get(None, {}) | kept()  # other processes may have written since
+        stored = stored | schedules if replaces else schedules | stored
+        _read[kernel_cache.write(FILE, json.dumps(stored, indent=1, sort_keys=True).encode())] = stored
 
 
 def kept() -> dict[str, str]:
