@@ -11,7 +11,7 @@ import torch
 from ..convert.values import to_dense
 from ..errors import ExpressionError, SizeError, UnsupportedError
 from ..frontend.datatypes import STORED
-from ..frontend.fused_problem import valued
+from ..frontend.fused_problem import FusedRequest, valued
 from ..frontend.gradient_requests import CONSTANT
 from ..frontend.requests import NAMES, Operand, Request, einsum_request, only_patterns, scheduled
 from ..frontend.statements import ProgramPart, parse_program
@@ -20,11 +20,11 @@ from ..ir.index import Access, IndexVar, TensorVar, mapped
 from ..machine import kernel_cache
 from ..programs.adjoints import UPSTREAM, Adjoint, made_adjoint
 from ..programs.derived_operands import with_derived
-from ..programs.fused_operands import widened_operand
-from ..programs.fusion import Group, NotFused, OperandKind, why_alone
+from ..programs.evaluation import check_sizes
+from ..programs.fused_calls import widened_operand
+from ..programs.fusion import NotFused, OperandKind, ProgramStep, why_alone
 from ..programs.pairing import paired
-from ..programs.sizes import check_sizes
-from ..programs.steps import ProgramStep, Steps
+from ..programs.steps import Steps
 from ..runtime.plans import compile_source, compile_tuned, describe, describe_all
 from ..sparsifiers.base import named
 from ..sparsifiers.results import pruned
@@ -155,11 +155,11 @@ class _ProgramExplainer:
         note: tuple[str, str] | None = None
         for step in steps:
             self.parts = steps.parts
-            if step.group is None:
+            if not isinstance(step.request, FusedRequest):
                 self._explain_alone(step, steps, note)
                 note = None
             else:
-                note = self._explain_group(step, step.group)
+                note = self._explain_group(step, step.request, steps.at)
                 if note is not None:
                     steps.refuse()
 
@@ -174,19 +174,18 @@ class _ProgramExplainer:
             why_not = f"format={str(self.format)!r} is requested"
         self.explain_part(part, step.format, note or (("alone", f"not fused with the next part: {why_not}") if why_not else None))
 
-    def _explain_group(self, step: ProgramStep, group: Group) -> tuple[str, str] | None:
-        """Explain the kernel of several parts; returns why there is none if their gradients need separate kernels."""
-        wanted = tuple(NAMES[n] for n, name in enumerate(group.operands) if name in self.requires_grad)
+    def _explain_group(self, step: ProgramStep, request: FusedRequest, end: int) -> tuple[str, str] | None:
+        """Explain the kernel of several parts up to ``end``; returns why there is none if their gradients need separate kernels."""
+        wanted = tuple(NAMES[n] for n, name in enumerate(step.operands) if name in self.requires_grad)
         try:
-            kinds = tuple(kind for name in group.operands if (kind := OperandKind.of(self.fused[name])) is not None)
-            self._explain_fused(step, group, made_adjoint(group.request, kinds, wanted) if wanted else None)
+            kinds = tuple(kind for name in step.operands if (kind := OperandKind.of(self.fused[name])) is not None)
+            self._explain_fused(step, made_adjoint(request, kinds, wanted) if wanted else None)
         except SizeError:
             for part in step.parts:
                 self.explain_part(part, None, None)  # raises an error that names the failing part
             raise
         except NotFused as why:
-            first = group.end - len(step.parts) + 1
-            return "gradient", f"parts {first} to {group.end} run separately: {why}"
+            return "gradient", f"parts {end - len(step.parts) + 1} to {end} run separately: {why}"
         return None
 
     def result(self) -> Explanation:
@@ -214,13 +213,13 @@ class _ProgramExplainer:
         self.stories.append(story)
         self._add_result(part, story.problem.format, story.problem.shape, dtype, needs_grad)
 
-    def _explain_fused(self, step: ProgramStep, group: Group, adjoint: Adjoint | None) -> None:
-        operands = tuple(self.fused[name] for name in group.operands)
+    def _explain_fused(self, step: ProgramStep, adjoint: Adjoint | None) -> None:
+        operands = tuple(self.fused[name] for name in step.operands)
         text = "in one kernel:\n" + "\n".join(f"  {spelled(part)}" for part in step.parts)
-        request = group.request if adjoint is None else adjoint.forward
-        story = self._story(text, request, operands, group.operands, (), None)
+        request = step.request if adjoint is None else adjoint.forward
+        story = self._story(text, request, operands, step.operands, (), None)
         if adjoint is not None:
-            story = replace(story, notes=(("gradient", _gradient(adjoint, group, operands, story.problem.shape)),))
+            story = replace(story, notes=(("gradient", _gradient(adjoint, step, operands, story.problem.shape)),))
         self.stories.append(story)
         result = story.problem.result
         self._add_result(step.parts[-1], story.problem.format, story.problem.shape, getattr(torch, result.dtype), adjoint is not None)
@@ -247,7 +246,7 @@ class _ProgramExplainer:
             self.requires_grad.add(part.name)
 
 
-def _gradient(adjoint: Adjoint, group: Group, operands: Sequence[Operand], shape: tuple[int, ...]) -> str:
+def _gradient(adjoint: Adjoint, step: ProgramStep, operands: Sequence[Operand], shape: tuple[int, ...]) -> str:
     """A note that lists the kernels of the gradients, in execution order, and the values that the forward kernel saves for them."""
     request, dtype = adjoint.forward, operands[valued(adjoint.forward)[0]].dtype
     terms = zip(request.subscripts.operands, operands, strict=True)
@@ -258,7 +257,7 @@ def _gradient(adjoint: Adjoint, group: Group, operands: Sequence[Operand], shape
 
     known = dict(zip(NAMES, operands, strict=False)) | {UPSTREAM: described(dense(len(shape)), shape, dtype)}
     known |= {member.name: numbers(member.indices) for member in request.members if member.name in request.returned}
-    wanted = {gradients: group.operands[NAMES.index(letter)] for letter, gradients in adjoint.gradients.items()}
+    wanted = {gradients: step.operands[NAMES.index(letter)] for letter, gradients in adjoint.gradients.items()}
     lines = []
     for run in adjoint.runs:
         given = tuple(known[name] if run.format is None else _transposed(known[name], run.format) for name in run.operands)

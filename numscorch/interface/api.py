@@ -20,12 +20,11 @@ from ..files.writers import write_text
 from ..frontend.requests import Request
 from ..frontend.statements import tensor_names
 from ..ir.format import Format
-from ..programs.call import EinsumCall
 from ..programs.dispatch import compute
 from ..programs.evaluation import evaluate_parts
 from ..programs.fitting import MISSED
-from ..programs.operands import any_autocast, call_form, in_autocast
-from ..programs.reductions import check_reduction, prepared, reduced
+from ..programs.operands import EinsumCall, any_autocast, call_form, in_autocast
+from ..programs.reductions import prepared, reduced
 from ..programs.tracing import TRACERS, holds_traced, traced_call
 from ..runtime.plans import SHORTCUTS, tables_apart
 from ..sparsifiers.results import einsum_as_statement, evaluate_sparsified, sparsified_einsum
@@ -96,17 +95,17 @@ def einsum(
     tensor([[1., 1.],
             [5., 5.]])
     """
+    is_plain = out is None and mask is None and schedule is None and sparsifier is None and reduce == "sum"
     if is_compiling():
         from ..programs.torch_compile import einsum_in_compiled_graph  # deferred: it imports torch's compiler
         from ..tensors.aside import aside  # deferred: it imports torch's compiler
 
-        is_plain = out is None and mask is None and schedule is None and sparsifier is None and reduce == "sum"
         if type(expr) is not str or not operands or type(operands[0]) in (list, tuple) or not is_plain:
-            named = {"out": out, "reduce": reduce, "mask": mask, "schedule": schedule, "sparsifier": sparsifier}
-            return aside(einsum, expr, *operands, format=format, **named)
+            return aside(
+                einsum, expr, *operands, format=format, out=out, reduce=reduce, mask=mask, schedule=schedule, sparsifier=sparsifier
+            )
         return einsum_in_compiled_graph(expr, in_autocast(operands) if torch.is_autocast_enabled("cpu") else operands, format)
-    is_plain = format is None and out is None and mask is None and schedule is None and sparsifier is None and reduce == "sum"
-    shortcut = SHORTCUTS.get(expr) if is_plain and type(expr) is str and tables_apart() is None else None
+    shortcut = SHORTCUTS.get(expr) if is_plain and format is None and type(expr) is str and tables_apart() is None else None
     if shortcut is not None and (result := shortcut.run(shortcut, *operands)) is not MISSED:
         return result
     call = EinsumCall(expr, operands, format, out, reduce, mask, schedule, sparsifier)
@@ -261,7 +260,6 @@ def _explained(call: EinsumCall) -> tuple[Explanation, str | Request, Sequence[A
         return explain_program(*einsum_as_statement(expr, operands), call.format, call.sparsifier), expr, operands
     if call.reduce == "sum" and call.mask is None:
         return explain_einsum(expr, operands, call.format, call.schedule), expr, operands
-    check_reduction(call)
     request, operands_read, _ = prepared(call)
     return explain_einsum(request, operands_read, call.format), request, operands_read
 

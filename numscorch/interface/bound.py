@@ -16,12 +16,11 @@ from ..frontend.datatypes import target_of
 from ..frontend.problem import extents_of, wanted_format
 from ..frontend.requests import NAMES, Operand
 from ..ir.format import COO, Format, as_format, dense
-from ..programs.call import EinsumCall
-from ..programs.chains import Chain
 from ..programs.fitting import ABSENT, Fitting, Fittings, is_plain
-from ..programs.operands import STRIDED, call_form, check_is_tensor, identify, is_all_native
+from ..programs.operands import STRIDED, EinsumCall, call_form, check_is_tensor, identify, is_all_native
 from ..programs.pairing import paired
-from ..programs.reductions import check_reduction, prepared
+from ..programs.reductions import prepared
+from ..programs.steps import Chain
 from ..programs.torch_sparse import wrap
 from ..programs.tracing import TRACERS, holds_traced
 from ..runtime.plans import Plan, find_plan, known_plan
@@ -149,10 +148,9 @@ class BoundEinsum:
         request, operands_read, _ = prepared(self._call._replace(operands=tuple(operands)))
         ready, signatures = identify(operands_read)
         plan = known_plan(request, self.format, signatures)
-        is_native = is_all_native(operands_read)
-        if type(plan) is Plan and (plan.problem.requested is not None or (is_native and not plan.problem.result.is_dense)):
-            return  # einsum converts the kernel's result
-        if type(plan) not in (Plan, Chain):
+        may_be_sparse = not is_all_native(operands_read)  # else einsum converts the kernel's result
+        is_final = type(plan) is Plan and plan.problem.requested is None and (may_be_sparse or plan.problem.result.is_dense)
+        if not is_final and type(plan) is not Chain:
             return
         patterns = [operand.pattern for operand in ready if type(operand) is SparseTensor]
         fitting = self._fittings.learnt(operands, ready[len(operands) :], patterns, plan, takes_out=self.reduce == "sum")
@@ -173,10 +171,8 @@ class BoundEinsum:
         return copy.copy(self)
 
     def __repr__(self) -> str:
-        options = [f"format={getattr(self.format, 'name', self.format)!r}"] if self.format is not None else []
-        options += [f"reduce={self.reduce!r}"] if self.reduce != "sum" else []
-        options += [f"mask={OperandSpec.of(self.mask)}"] if self.mask is not None else []
-        options += [f"schedule={self.schedule!r}"] if self.schedule is not None else []
+        given = self._call.options() | ({} if self.mask is None else {"mask": OperandSpec.of(self.mask)})
+        options = [f"{name}={getattr(value, 'name', value)!r}" for name, value in given.items()]
         result = "unknown until the first call" if self.result is None else self.result
         return f"<plan {', '.join([self.expr, *options])}:   {_listed(self.operands)} -> {result}>"
 
@@ -238,7 +234,6 @@ def plan(
         format = as_format(format)
     call = EinsumCall(text, operands, format, None, reduce, mask, schedule)
     bound = BoundEinsum(text, tuple(map(OperandSpec.of, operands)), call.options())
-    check_reduction(call)
     _compile(bound, call)
     return bound
 

@@ -24,6 +24,7 @@ from ..programs.operands import is_plain_mode
 from ..programs.surroundings import SCALARS, Wrapper, surroundings
 from ..programs.traced_programs import TracedProgram, program_of, viewed
 from ..programs.tracing import TRACERS, Mismatch, Sparsified, Stop, Traced, Tracer, at_work
+from ..runtime.plans import keep
 from ..sparsifiers.results import evaluate_sparsified
 from ..tensors.graph_breaks import graph_break
 from ..tensors.parameter import SparseParameter
@@ -116,26 +117,21 @@ class Fused(Wrapper):
         kinds = tuple(map(_kind, arguments.values()))
         modes = torch.is_grad_enabled(), torch.is_inference_mode_enabled()
         key = None if environment is None or None in kinds else (*modes, *environment, *arguments, *kinds)
-        if key is not None and (program := self.programs.get(key)) is not None:
-            return program, operands
-        sized_key = None if key is None else (key, *(tuple(o.shape) for o in operands.values()))
-        if sized_key is not None and (program := self.programs.get(sized_key)) is not None:
+        sized_key = (key, *(tuple(o.shape) for o in operands.values()))
+        if key is not None and (program := self.programs.get(key) or self.programs.get(sized_key)) is not None:
             return program, operands
         program, reads_sizes = self._trace(args, kwargs, arguments)
         if not (isinstance(program, Unfused) and not program.always) and key is not None:
-            for oldest in list(self.programs)[: max(len(self.programs) - MOST_PROGRAMS + 1, 0)]:
-                self.programs.pop(oldest, None)  # another thread may have removed it
-            self.programs[sized_key if reads_sizes else key] = program
+            keep(self.programs, sized_key if reads_sizes else key, program, MOST_PROGRAMS)
         return program, operands
 
     def _named_arguments(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """The arguments by name, in order. Names that a program can't use are replaced."""
         code = getattr(self.function, "__code__", None)
         parameters = code.co_varnames[: code.co_argcount] if isinstance(code, CodeType) else ()
+        names = [*parameters[: len(args)], *(f"x{at}" for at in range(len(parameters), len(args))), *kwargs]
         arguments: dict[str, Any] = {}
-        for at, value in enumerate(args):
-            arguments[_operand_name(parameters[at] if at < len(parameters) else f"x{at}", arguments)] = value
-        for name, value in kwargs.items():
+        for name, value in zip(names, (*args, *kwargs.values()), strict=True):
             arguments[_operand_name(name, arguments)] = value
         return arguments
 

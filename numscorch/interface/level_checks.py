@@ -157,23 +157,18 @@ def checks(formats: Sequence[Format], seed: int = 0) -> Iterator[RandomCheck]:
 
 def formats_with(level: Level) -> list[Format]:
     """Formats of orders 1 to 3 with the level in every place among dense and compressed levels, and formats with blocks."""
-    formats: list[Format] = []
+    places: list[tuple[list[Level], Sequence[int | Part]]] = []
     for order in (1, 2, 3):
         for place, others in product(range(order), product((Dense(), Compressed()), repeat=order - 1)):
             levels = [*others[:place], level, *others[place:]]
-            for modes in (range(order), reversed(range(order))):
-                _add_if_valid(formats, levels, list(modes))
-    _add_if_valid(formats, [Dense(), Compressed(), level, Dense()], [Part(0, 2), Part(1, 2), Part(1, 1, 2), Part(0, 1, 2)])
-    _add_if_valid(formats, [Dense(), level, Dense()], [Part(0, 2), Part(1), Part(0, 1, 2)])
-    return formats
-
-
-def _add_if_valid(formats: list[Format], levels: Sequence[Level], parts: Sequence[int | Part]) -> None:
-    """Add a format to the list if its levels accept their places."""
-    with suppress(FormatError):
-        format_ = Format(levels, parts)
-        if format_ not in formats:
-            formats.append(format_)
+            places += [(levels, range(order)), (levels, range(order)[::-1])]
+    places.append(([Dense(), Compressed(), level, Dense()], [Part(0, 2), Part(1, 2), Part(1, 1, 2), Part(0, 1, 2)]))
+    places.append(([Dense(), level, Dense()], [Part(0, 2), Part(1), Part(0, 1, 2)]))
+    formats: dict[Format, None] = {}
+    for levels, parts in places:
+        with suppress(FormatError):  # a level that does not accept its place
+            formats[Format(levels, list(parts))] = None
+    return list(formats)
 
 
 def register_level(level: Level, *, check: bool = True, most: int = MOST_CHECKS) -> None:

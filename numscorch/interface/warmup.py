@@ -172,7 +172,6 @@ def _random_states() -> Iterator[None]:
 
 
 def _detached(tensor: torch.Tensor) -> torch.Tensor:
-    """A tensor detached from the caller's graph, with the same ``requires_grad``."""
     return tensor.detach().requires_grad_() if tensor.requires_grad else tensor
 
 

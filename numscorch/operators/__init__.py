@@ -17,8 +17,8 @@ from torch.utils import _pytree as pytree
 from torch.utils.data._utils.collate import default_collate_fn_map
 
 from ..errors import UnsupportedError
-from ..programs.dispatch import stored_as
 from ..programs.gradients import attached
+from ..programs.results import stored_as
 from ..tensors.graph_breaks import graph_break
 from ..tensors.parameter import SparseParameter, unwrapped
 from ..tensors.sparse_tensor import FUNCTIONS, OPERATORS, SparseTensor

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, reduce
 
 from ..frontend.fused_problem import FusedRequest, Member, valued
 from ..frontend.gradient_requests import CONSTANT
@@ -84,9 +84,7 @@ class _Adjoining:
         self.pattern = self._sole_sparse()
         levels = [self.pattern.level_var(at) for at in range(len(self.pattern.indices))]
         self.row, self.column = levels[0], levels[-1]
-        if request.value is None:
-            raise NotFused("a product without a value")
-        result = Member(RESULT, tuple(map(IndexVar, request.subscripts.result)), request.value, request.op, request.owner)
+        result = Member(RESULT, tuple(map(IndexVar, request.subscripts.result)), request.expr, request.op, request.owner)
         forward = [*request.members, result]
         self.saved = sorted(m.name for m in request.members if set(m.indices) <= set(request.outer))
         self.statements = {statement.name: statement for statement in forward}
@@ -147,15 +145,11 @@ class _Adjoining:
         """Add the statement of a gradient with one or more terms; terms with reductions become separate statements."""
         if len(terms) > 1:
             terms = [t if set(variables_in(t)) <= set(indices) else self._alone(name, indices, t) for t in terms]
-        total = terms[0]
-        for term in terms[1:]:
-            total = plus(total, term)
-        return self._add(name, indices, total)
+        return self._add(name, indices, reduce(plus, terms))
 
     def _alone(self, name: str, indices: tuple[IndexVar, ...], term: Expr) -> Expr:
         access: Expr = Access(TensorVar(self._add(name, indices, term), dense(len(indices))), indices)
-        is_beside = self.column in indices and self.row in indices
-        return self._where_stored(access, self.pattern) if is_beside else access
+        return self._where_stored(access, self.pattern) if {self.row, self.column} <= set(indices) else access
 
     def _add(self, name: str, indices: tuple[IndexVar, ...], value: Expr) -> str:
         """Add the statement of the gradient of ``name``, and return the statement's name.

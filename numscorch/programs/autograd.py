@@ -33,11 +33,10 @@ class Differentiable(Protocol):
         """The gradients that are needed; ``saved`` has the further tensors of ``run``, or the result if it is kept."""
 
 
-def through(call: Differentiable, values: Iterable[Tensor]) -> Tensor:
-    """The result of a computation, with its gradients."""
+def through(call: Differentiable, values: Iterable[Tensor]) -> Any:
+    """The result of a computation, a tensor with its gradients."""
     function: Any = _Transformed if in_transform() else _Through
-    result: Tensor = function.apply(call, *values)
-    return result
+    return function.apply(call, *values)
 
 
 def gradients_by_autograd(

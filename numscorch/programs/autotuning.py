@@ -84,8 +84,7 @@ def autotune(expr: Any, *operands: Any, format: Format | str | None = None, seco
         raise UnsupportedError(f"{text!r} is contracted in pairs: autotune the einsum of each pair")
     described = describe_all(ready)
     problem, steps, _ = compile_source(request, described, format)
-    runs = _compile_schedules(request, ready, format, ["", *_schedules(problem, steps)], stop)
-    times = _timed(runs, stop)
+    times = _timed(_compile_schedules(request, ready, format, ["", *_schedules(problem, steps)], stop), stop)
     best = min(times, key=times.__getitem__)
     chosen = best if times[best] < CLEARLY * times[""] else ""
     remember(key_of(str(request), described, format), chosen)

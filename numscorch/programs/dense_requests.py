@@ -47,11 +47,10 @@ OTHER_FUNCTIONS: dict[str, Any] = {
     "isinf": lambda x: torch.isinf(x).to(x.dtype),
     "isnan": lambda x: torch.isnan(x).to(x.dtype),
 }
-DENSE_FUNCTIONS: dict[str, Any] = {
+DENSE_FUNCTIONS: dict[str, Any] = {  # the torch function of each statement function
     name: OTHER_FUNCTIONS.get(name) or getattr(torch, name, None) or getattr(torch.nn.functional, name) for name in FUNCTIONS
 }
 DENSE_FUNCTIONS |= {name: divided(DENSE_FUNCTIONS[name]) for name, function in FUNCTIONS.items() if function.divides}
-"""The torch function of each statement function."""
 TORCH_OPERATORS: dict[str, Any] = {
     "+": torch.add,
     "-": torch.sub,
@@ -138,14 +137,12 @@ def _value(request: Request, tensors: Sequence[Tensor]) -> Tensor:
     names = list(dict.fromkeys([*request.subscripts.result, *(n for term in request.subscripts.operands for n in term)]))
     _check_size(request, tensors, names)
     aligned = [_align(tensor, term, names) for tensor, term in zip(tensors, request.subscripts.operands, strict=True)]
-    if request.value is None:
-        raise ValueError(f"{request} has no value to compute")
-    value = torch.broadcast_tensors(value_of(terms_of(request.value, request.op), aligned, tensors[0].dtype), *aligned)[0]
+    value = torch.broadcast_tensors(value_of(terms_of(request.expr, request.op), aligned, tensors[0].dtype), *aligned)[0]
     summed = list(range(len(request.subscripts.result), len(names)))
     if not summed:
         return value.clone(memory_format=torch.contiguous_format)  # a result is never a view of an operand
     if request.op in REDUCTIONS and any(value.shape[dim] == 0 for dim in summed):  # the identity, with a gradient of 0 to the terms
-        start = start_of(request.op, request.value, str(value.dtype).removeprefix("torch."))
+        start = start_of(request.op, request.expr, str(value.dtype).removeprefix("torch."))
         return value.sum(dim=summed).to(value.dtype).masked_fill(torch.ones((), dtype=torch.bool), start)
     return REDUCERS[request.op](value, dim=summed)
 
@@ -166,8 +163,7 @@ def _check_size(request: Request, tensors: Sequence[Tensor], names: Sequence[str
 @lru_cache(maxsize=1024)
 def _is_product(request: Request) -> bool:
     """Whether a request sums the product of its operands, each once and in order, as torch's einsum."""
-    is_sum = request.op in ("=", "+=")
-    return is_sum and (request.value is None or str(request.value) == str(product_of(request.subscripts)))
+    return request.op in ("=", "+=") and str(request.expr) == str(product_of(request.subscripts))
 
 
 @lru_cache(maxsize=1024)

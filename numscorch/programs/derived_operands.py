@@ -46,9 +46,8 @@ def with_derived(text: str, parts: Sequence[ProgramPart], values: dict[str, Any]
     """
     for name in dict.fromkeys(name for part in parts for name in part.operands):
         base = base_of(name)
-        if name == base or name in values or base not in values:
-            continue
-        values[name] = _ones(text, base, values) if is_size(name) else _slice(text, name, values[base])
+        if name != base and name not in values and base in values:
+            values[name] = _ones(text, base, values) if is_size(name) else _slice(text, name, values[base])
 
 
 def _slice(text: str, name: str, tensor: Any) -> Any:

@@ -13,29 +13,27 @@ from ..frontend.datatypes import Promotion, computed_in, target_of, unread_in
 from ..frontend.problem import wanted_format
 from ..frontend.requests import NAMES, Request, einsum_request
 from ..frontend.statements import ProgramPart
-from ..ir.format import COO, Format, as_format, sorted_format
+from ..ir.format import Format, as_format
 from ..runtime.plans import find_plan, known_plan, remember
 from ..tensors.distributed import handler_of
 from ..tensors.ledgers import is_listed, note
 from ..tensors.modes import without_autocast
 from ..tensors.sparse_tensor import SparseTensor
-from ..tensors.torch_layouts import has_torch_layout
 from . import gradients
-from .call import EinsumCall
-from .chains import Chain, ChainRecorder
 from .dense_requests import dense_result
-from .empty_reductions import in_format, semiring_zero
-from .fitting import remember_call
+from .fitting import receive, remember_call
 from .operands import (
     STRIDED,
+    EinsumCall,
     check_not_recorded,
     identify,
     is_all_native,
     is_plain_mode,
     is_transformed,
 )
-from .outputs import check_before, write
 from .pairing import paired
+from .results import semiring_zero, stored_as, write
+from .steps import Chain, ChainRecorder
 
 
 def compute(expr: str | Request, operands: Sequence[Any], format: Format | str | None = None, out: Any = None) -> Any:
@@ -52,9 +50,7 @@ def compute(expr: str | Request, operands: Sequence[Any], format: Format | str |
     request = _request(expr, operands)
     plan = known_plan(request, format, signatures)
     if type(plan) is Chain:
-        if out is None:
-            return plan.run(*ready)
-        plan = None
+        return plan.run(*ready) if out is None else receive(out, plan, *ready)
     if plan is None:
         if torch.is_grad_enabled() and gradients.wanted(operands):
             return _compute_with_gradients(request, operands, format, out)
@@ -64,8 +60,7 @@ def compute(expr: str | Request, operands: Sequence[Any], format: Format | str |
             return result if result is out else _like_operands(result, operands, format)
         plan = find_plan(request, format, ready, signatures)
     if out is not None:
-        check_before(out, plan)
-        return write(out, plan.run(*ready))
+        return receive(out, plan, *ready)
     result = plan.run(*ready)
     requested = plan.problem.requested
     if requested is None and (type(result) is Tensor or not is_all_native(operands)):
@@ -76,7 +71,6 @@ def compute(expr: str | Request, operands: Sequence[Any], format: Format | str |
 
 
 def _request(expr: str | Request, operands: Sequence[Any]) -> Request:
-    """The request of an einsum's text; a request is returned unchanged."""
     return einsum_request(expr, tuple([operand.ndim for operand in operands])) if isinstance(expr, str) else expr
 
 
@@ -161,22 +155,3 @@ def _compute_dense(request: Request, operands: Sequence[Any], format: Format | s
     if wanted is not None:
         result = stored_as(result, wanted, native=False, zero=semiring_zero(request, result.dtype))
     return result if out is None else write(out, result)
-
-
-def stored_as(result: Any, requested: Format | None, native: bool, asked: bool = True, zero: float = 0.0) -> Any:
-    """Convert the result to the requested format.
-
-    A SparseTensor becomes a torch tensor if every operand is torch's and torch has the layout. ``zero`` is the semiring's zero.
-    """
-    result = in_format(result, requested, zero)
-    if isinstance(result, SparseTensor):
-        result = result.to(sorted_format(result.format)) if native and not asked else result
-        if not native or (asked and not has_torch_layout(result.pattern)):
-            return result
-        return (result if has_torch_layout(result.pattern) else result.to(COO(result.ndim))).to_torch(copy=False)
-    order = list(requested.mode_order) if requested is not None else list(range(result.ndim))
-    if order == sorted(order) and result.is_contiguous():
-        return result
-    if order != sorted(order):
-        note("copy", f"the dense result {tuple(result.shape)} in mode order {tuple(order)}", result.nbytes)
-    return result.permute(order).contiguous().permute([order.index(d) for d in range(result.ndim)])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import lru_cache
 from types import NoneType
 from typing import Any
@@ -13,23 +14,25 @@ from torch import Tensor
 
 from ..errors import ExpressionError, SizeError
 from ..frontend.datatypes import WIDENED, number_as, result_type
+from ..frontend.fused_problem import FusedRequest
 from ..frontend.gradient_requests import CONSTANT
-from ..frontend.statements import ProgramPart, parse_program, tensor_names, written_access
+from ..frontend.parser import Subscripts
+from ..frontend.problem import clash_error, size_clash
+from ..frontend.requests import NAMES, Operand
+from ..frontend.statements import ProgramPart, index_names, parse_program, tensor_names, written_access
 from ..ir.format import Format
-from ..runtime.plans import known_plan, remember
+from ..ir.index import Access, IndexVar, mapped
+from ..runtime.plans import describe, known_plan, remember
 from ..schedule.facts import rounded
 from ..tensors.parameter import unwrapped
 from ..tensors.sparse_tensor import SparseTensor
 from . import gradients
-from .chains import ChainRecorder, run_steps
 from .derived_operands import derives, is_index_size, with_derived
 from .dispatch import compute
-from .fused_gradients import fused_with_gradients
-from .fused_operands import is_native, returned, widened_operand
-from .fusion import Group
+from .fused_calls import fused_with_gradients, is_native, returned, widened_operand
+from .fusion import ProgramStep
 from .operands import STRIDED, check_is_tensor, check_not_recorded, identify, is_transformed
-from .sizes import check_sizes
-from .steps import ProgramStep, Steps
+from .steps import ChainRecorder, Steps, run_steps
 
 NUMBERS = {int, float, complex}
 PLAIN = {SparseTensor, Tensor, torch.nn.Parameter} | NUMBERS
@@ -86,21 +89,13 @@ def _chain_key(text: Any, operands: Mapping[str, Any], format: Any) -> tuple[lis
     if not is_plain or is_transformed(values) or derives(text):
         return None
     if not NUMBERS.isdisjoint(kinds):
-        leading = next((operand.dtype for operand in values if type(operand) not in NUMBERS and operand.ndim), None)
-        if leading is None:
-            return None
-        values = [_number(operand, leading) if type(operand) in NUMBERS else operand for operand in values]
+        values = [_operand(operand, operands) if type(operand) in NUMBERS else operand for operand in values]
     ready, signatures = identify(values)
     if None in signatures or not WIDENED.keys().isdisjoint(signatures) or (SCALAR in signatures and len({o.dtype for o in ready}) > 1):
         return None
     if any(type(operand) is SparseTensor and type(value) is not SparseTensor for operand, value in zip(ready, values, strict=True)):
         return None
     return ready, (*operands, *signatures)
-
-
-def _number(value: float, dtype: torch.dtype) -> Tensor:
-    """Return a number as a cached tensor, which must not be modified."""
-    return _remembered_number(value, dtype) if value else number_as(value, dtype)  # no cache: 0.0 and -0.0 are equal as keys
 
 
 def _evaluated(text: str, operands: Mapping[str, Any], format: Format | str | None, recorder: ChainRecorder | None) -> Any:
@@ -136,8 +131,8 @@ def computed(
     places = {name: at for at, name in enumerate(operands)}
     steps = Steps(parts, values, format, values, not is_transformed(tuple(values.values())))
     for step in steps:
-        if step.group is not None:
-            result = _fused(text, steps, step, step.group, values)
+        if isinstance(step.request, FusedRequest):
+            result = _fused(text, steps, step, step.request, values)
             if result is None:
                 steps.refuse()
                 continue
@@ -147,8 +142,8 @@ def computed(
             result = _computed(text, steps.parts, step.parts[0], values, step.format)
         if recorder is not None:
             given = [values[name] for name in step.operands]
-            # sparse results of a group may be converted to torch's layout
-            recorder.is_fixed &= step.group is None or isinstance(result, Tensor) or not is_native(step.group.request, given)
+            if isinstance(step.request, FusedRequest) and isinstance(result, SparseTensor):
+                recorder.is_fixed &= not is_native(step.request, given)  # the next result may be converted to torch's layout
             recorder.note(step.request, step.format, [places[name] for name in step.operands], given, result)
             places[step.name] = len(operands) + len(recorder.steps) - 1
         values[step.name] = result
@@ -160,28 +155,31 @@ def _prepare(text: str, parts: Sequence[ProgramPart], values: dict[str, Any]) ->
     """Add derived operands of the parts, and check that each operand has as many dimensions as indices."""
     with_derived(text, parts, values)
     for part in parts:
-        _check_ranks(text, part, values)
+        for name, indices in zip(part.operands, part.request.subscripts.operands, strict=True):
+            if name in values and (order := values[name].ndim) != len(indices):
+                access = written_access(name, indices, text)
+                raise ExpressionError(f"{access} has {len(indices)} indices, but {name} has {order} dimensions\n  {text}")
 
 
-def _fused(text: str, steps: Steps, step: ProgramStep, group: Group, values: Mapping[str, Any]) -> Any:
-    """Compute a group of parts with one kernel; return None if gradients flow and separate kernels for the parts are better."""
-    inputs = [values[name] for name in group.operands]
+def _fused(text: str, steps: Steps, step: ProgramStep, request: FusedRequest, values: Mapping[str, Any]) -> Any:
+    """Compute the parts of a step with one kernel; return None if gradients flow and separate kernels for the parts are better."""
+    inputs = [values[name] for name in step.operands]
     operands = list(map(widened_operand, inputs))
 
     def by_parts(tensors: Sequence[Any]) -> Any:
-        results = dict(zip(group.operands, tensors, strict=True))
+        results = dict(zip(step.operands, tensors, strict=True))
         for part in step.parts:
             results[part.name] = _computed(text, steps.parts, part, results, steps.format_of(part))
         return results[step.name]
 
     try:
         if not (torch.is_grad_enabled() and gradients.wanted(operands)):
-            return returned(group.request, inputs, compute(group.request, operands))
-        result = fused_with_gradients(group, operands, by_parts)
+            return returned(request, inputs, compute(request, operands))
+        result = fused_with_gradients(request, operands, by_parts)
     except SizeError:
         by_parts(operands)  # raises an error that names the part with the mismatch
         raise
-    return None if result is None else returned(group.request, inputs, result)
+    return None if result is None else returned(request, inputs, result)
 
 
 def _computed(text: str, parts: Sequence[ProgramPart], part: ProgramPart, values: Mapping[str, Any], format: Format | str | None) -> Any:
@@ -191,6 +189,47 @@ def _computed(text: str, parts: Sequence[ProgramPart], part: ProgramPart, values
     if part.request.op == CONSTANT:
         operands = [operand.detach() for operand in operands]
     return compute(part.request, operands, format)
+
+
+def check_sizes(text: str, parts: Sequence[ProgramPart], part: ProgramPart, values: Mapping[str, Any]) -> None:
+    """Check that the operands of a part agree on the size of each index; size 1 broadcasts, except on a diagonal.
+
+    Raises:
+        SizeError: an index has two sizes.
+
+    >>> import torch
+    >>> from ..frontend.statements import parse_program
+    >>> text = "y[row] = A[row,col] * x[col]"
+    >>> parts = parse_program(text)
+    >>> check_sizes(text, parts, parts[0], {"A": torch.ones(2, 3), "x": torch.ones(4)})
+    Traceback (most recent call last):
+        ...
+    numscorch.SizeError: index col has size 3 in A but 4 in x
+      y[row] = A[row,col] * x[col]     A: 2x3 (dense)     x: 4 (dense)
+    """
+    subscripts = part.request.subscripts
+    clash = size_clash(subscripts, [values[name].shape for name in part.operands])
+    if clash is not None:
+        index, first, second = clash
+        written = index_names(text)
+        operands = [values[name] if isinstance(values[name], Operand) else describe(values[name]) for name in part.operands]
+        names = [_named(name, parts, written) for name in part.operands]
+        terms = tuple(tuple(written.get(index, index) for index in term) for term in (*subscripts.operands, subscripts.result))
+        raise clash_error((written.get(index, index), first, second), Subscripts(terms[:-1], terms[-1]), operands, names, text)
+
+
+def _named(name: str, parts: Sequence[ProgramPart], written: Mapping[str, str]) -> str:
+    """Return an operand's name in the program's text; for a temporary, its expression."""
+    part = next((other for other in parts if other.name == name and other.is_temporary), None)
+    if part is None or part.request.value is None:
+        return name
+    operands = [_named(other, parts, written) for other in part.operands]
+
+    def renamed(access: Access) -> Access:
+        indices = tuple(IndexVar(written.get(var.name, var.name)) for var in access.indices)
+        return Access(replace(access.tensor, name=operands[NAMES.index(access.tensor.name)]), indices)
+
+    return str(mapped(part.request.value, renamed))
 
 
 def _refuse_names(text: str, operands: Mapping[str, Any]) -> None:
@@ -208,20 +247,17 @@ def _refuse_names(text: str, operands: Mapping[str, Any]) -> None:
     raise ExpressionError(f"operands: {clash}\n  {text}     give each tensor by its name, such as A=A")
 
 
-def _check_ranks(text: str, part: ProgramPart, values: Mapping[str, Any]) -> None:
-    """Check that each operand has as many dimensions as indices."""
-    for name, indices in zip(part.operands, part.request.subscripts.operands, strict=True):
-        if name in values and (order := values[name].ndim) != len(indices):
-            access = written_access(name, indices, text)
-            raise ExpressionError(f"{access} has {len(indices)} indices, but {name} has {order} dimensions\n  {text}")
-
-
 def _operand(value: Any, operands: Mapping[str, Any]) -> Any:
-    """Convert a number or 0-dimensional tensor to the data type of the tensors with dimensions, unless torch would promote these."""
+    """Convert a number or 0-dimensional tensor to the data type of the tensors with dimensions, unless torch would promote these.
+
+    The result may be cached, so it must not be modified.
+    """
     tensors = [other for other in operands.values() if isinstance(other, SparseTensor | Tensor)]
     leading = [tensor.dtype for tensor in tensors if tensor.ndim > 0]
     if isinstance(value, int | float | complex):
-        return number_as(value, [*leading, *(tensor.dtype for tensor in tensors), torch.get_default_dtype()][0])
+        first = [*leading, *(tensor.dtype for tensor in tensors), torch.get_default_dtype()][0]
+        dtype = result_type([(first, 1)], value)  # may depend on torch's default data type, which may change
+        return _remembered_number(value, dtype) if value else number_as(value, dtype)  # 0.0 and -0.0 are equal as keys
     is_readable = isinstance(value, Tensor) and value.ndim == 0 and value.layout is STRIDED and value.is_cpu
     if not leading or not is_readable or value.dtype == leading[0] or result_type([(leading[0], 1), (value.dtype, 0)]) != leading[0]:
         return value

@@ -19,15 +19,15 @@ from torch.autograd import forward_ad
 from torch.nn import Parameter
 
 from ..frontend.requests import Request
-from ..runtime.plans import SHORTCUTS, Plan, tables_apart
+from ..runtime.plans import SHORTCUTS, Plan, keep, tables_apart
 from ..tensors.modes import dispatch_modes
 from ..tensors.sparse_tensor import SparseTensor
 from .operands import any_autocast, is_plain_mode
-from .outputs import check_before, write
+from .results import check_before, write
 from .torch_sparse import _wrappers, wrap
 
 MOST_FITTINGS = 8  # fittings per expression; they differ in shapes, strides, tensor classes, or torch's modes
-MOST_PATTERNS = 256  # pattern signatures per fitting
+MOST_PATTERNS = 256  # pattern signatures per fitting, each with a plan
 ABSENT: Any = object()
 MOST_SHORTCUTS = 1024  # expressions
 MOST_MISSES = 64  # misses after which an expression loses its shortcut: its shapes change with each call
@@ -98,12 +98,6 @@ class Fitting:
         self.find: Callable[..., Any] = scope["find"]
         self.key_of: Callable[..., Hashable] = scope["key_of"]
 
-    def keep(self, patterns: Sequence[Any], plan: Any) -> None:
-        """Cache the plan for operands with these patterns; at MOST_PATTERNS plans, the oldest is evicted."""
-        while len(self.plans) >= MOST_PATTERNS:
-            self.plans.pop(next(iter(self.plans)), None)
-        self.plans[self.key_of(*patterns)] = plan
-
 
 class Fittings:
     """The fittings of one expression."""
@@ -130,7 +124,7 @@ class Fittings:
                 return None
             fitting = Fitting(operands, constants, takes_out)
             self.known = (fitting, *self.known)
-        fitting.keep(patterns, plan)
+        keep(fitting.plans, fitting.key_of(*patterns), plan, MOST_PATTERNS)
         return fitting
 
 
@@ -167,13 +161,20 @@ class _Source:
         run = [f"{name} = {name}.detach()" for name in self.detached]
         run.append(f"return plan.run({arguments})" + (f" if out is None else receive(out, plan, {arguments})" if self.takes_out else ""))
         before = ["not more", *([] if self.takes_out else ["out is None"])]
-        lines = [f"def call(self, {given}, *more, out=None):"]
-        lines += ["    if is_dynamo_compiling():", f"        return self._traced({names}*more, out=out)"]
         key = _key([f"{self.ready(name)}.pattern" for name in self.sparse])
-        lines += self.branches(before, [f"(plan := plans.get({key})) is not None"], run)
-        lines += [f"    return self._checked({names}*more, out=out)"]
-        lines += [f"def find({given}):", *self.branches([], [], [f"return plans.get({key}, ABSENT)"])]
-        return "\n".join([*lines, f"def key_of({', '.join(self.sparse)}):", f"    return {_key(self.sparse)}"])
+        return "\n".join(
+            [
+                f"def call(self, {given}, *more, out=None):",
+                "    if is_dynamo_compiling():",
+                f"        return self._traced({names}*more, out=out)",
+                *self.branches(before, [f"(plan := plans.get({key})) is not None"], run),
+                f"    return self._checked({names}*more, out=out)",
+                f"def find({given}):",
+                *self.branches([], [], [f"return plans.get({key}, ABSENT)"]),
+                f"def key_of({', '.join(self.sparse)}):",
+                f"    return {_key(self.sparse)}",
+            ]
+        )
 
     def branches(self, before: Sequence[str], last: Sequence[str], then: Sequence[str]) -> list[str]:
         """Lines that run ``then`` if the operands match."""
@@ -263,17 +264,12 @@ def remember_call(expr: str, request: Request, operands: Sequence[Any], ready: S
         plan: the plan; it must compute einsum's final result without a later conversion.
     """
     if (last := _last.get(expr, MISSED)) is not plan:
-        if last is None:
-            return
-        while len(_last) >= MOST_SHORTCUTS:
-            _last.pop(next(iter(_last)), None)
-        _last[expr] = plan
+        if last is not None:
+            keep(_last, expr, plan, MOST_SHORTCUTS)
         return
     if not is_plain(operands):
         return
-    while len(SHORTCUTS) >= MOST_SHORTCUTS:
-        SHORTCUTS.pop(next(iter(SHORTCUTS)), None)
-    shortcut = SHORTCUTS.setdefault(expr, Shortcut(expr, request))
+    shortcut = SHORTCUTS.get(expr) or keep(SHORTCUTS, expr, Shortcut(expr, request), MOST_SHORTCUTS)
     patterns = [operand.pattern for operand in ready if type(operand) is SparseTensor]
     if (fitting := shortcut.fittings.learnt(operands, (), patterns, plan, takes_out=False)) is not None:
         shortcut.run = fitting.call

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -17,7 +17,7 @@ from torch import Tensor
 from ..frontend.datatypes import STORED, has_complex_number
 from ..frontend.fused_problem import FusedRequest, Member
 from ..frontend.parser import Subscripts
-from ..frontend.requests import MOST_OPERANDS, NAMES, Form, Operand, only_patterns
+from ..frontend.requests import MOST_OPERANDS, NAMES, Form, Operand, Request, only_patterns
 from ..frontend.statements import ProgramPart, base_of, valued_access
 from ..ir.dtype import DTYPES
 from ..ir.format import Format, dense
@@ -26,8 +26,7 @@ from ..ir.index import Access, Assignment, Expr, IndexVar, TensorVar, accesses_i
 from ..schedule.facts import AUTOMATIC
 from ..schedule.format_inference import infer_format
 from ..tensors.sparse_tensor import SparseTensor
-from .fused_operands import by_rows
-from .torch_sparse import wrap
+from .torch_sparse import by_rows, wrap
 
 JOINING = ("=", "+=", "max=", "min=", "stored max=")  # assignment operators that can be fused
 MOST_ACCESSES = 1000  # upper bound of the operand accesses of a part with all intermediate results inlined
@@ -66,16 +65,24 @@ def _units(shape: Sequence[int]) -> tuple[int, ...]:
     return tuple([dimension for dimension, size in enumerate(shape) if size == 1])
 
 
-@dataclass(frozen=True, slots=True)
-class Group:
-    """Consecutive parts up to ``end`` (exclusive) as one request, and the names of its operands."""
+class ProgramStep(NamedTuple):
+    """Parts that one kernel computes: several as one ``FusedRequest``, or a single one with the format of its result.
 
-    request: FusedRequest
+    Attributes:
+        name: the name of the kernel's result.
+        operands: the names of the kernel's operands.
+    """
+
+    name: str
+    request: Request
     operands: tuple[str, ...]
-    end: int
+    parts: tuple[ProgramPart, ...]
+    format: Format | str | None = None
 
 
-def group_from(parts: tuple[ProgramPart, ...], start: int, values: Mapping[str, Any], format: Format | str | None = None) -> Group | None:
+def group_from(
+    parts: tuple[ProgramPart, ...], start: int, values: Mapping[str, Any], format: Format | str | None = None
+) -> ProgramStep | None:
     """Return the longest run of parts from ``start`` that one kernel can compute; None if no two parts can be fused.
 
     ``format`` is the requested format of the last part's result; fused kernels do not convert their result.
@@ -86,9 +93,9 @@ def group_from(parts: tuple[ProgramPart, ...], start: int, values: Mapping[str, 
     if not any(kind is not None and kind.format is not None for kind in kinds.values()):
         return None
     group = _longest(parts, start, tuple(kinds.items()))
-    if group is None or group.end < len(parts) or format is None:
+    if group is None or start + len(group.parts) < len(parts) or format is None:
         return group
-    return group if format == "dense" and not group.request.keeps else None
+    return group if format == "dense" and isinstance(group.request, FusedRequest) and not group.request.keeps else None
 
 
 def why_alone(parts: tuple[ProgramPart, ...], at: int, values: Mapping[str, Any]) -> str | None:
@@ -119,13 +126,13 @@ def _read_by(parts: Sequence[ProgramPart]) -> set[str]:
 
 
 @lru_cache(maxsize=1024)
-def _longest(parts: tuple[ProgramPart, ...], start: int, kinds: tuple[tuple[str, OperandKind | None], ...]) -> Group | None:
+def _longest(parts: tuple[ProgramPart, ...], start: int, kinds: tuple[tuple[str, OperandKind | None], ...]) -> ProgramStep | None:
     for end in range(len(parts), start + 1, -1):
         try:
             request, operands = fused_request(parts[start:end], dict(kinds), _read_by(parts[end:]))
         except NotFused:
             continue
-        return Group(request, operands, end)
+        return ProgramStep(parts[end - 1].name, request, operands, parts[start:end])
     return None
 
 
@@ -195,8 +202,7 @@ class _Fusing:
         keeps = member.owner is not None and member.is_stored and not prunes
         if not self.letters or all(self._kind(name).format is None for name, _ in self.letters):
             raise NotFused("every operand is dense")
-        terms = tuple(names for _, names in self.letters)
-        subscripts = Subscripts(terms, last.request.subscripts.result)
+        subscripts = Subscripts(tuple(names for _, names in self.letters), last.request.subscripts.result)
         members = tuple(self.members.values())
         self._check_pruned(last, member)
         form = Form(prunes=prunes, largest=last.request.form.largest)
@@ -226,8 +232,8 @@ class _Fusing:
         """Check the size of the results with all intermediate results inlined, which bounds the time of the passes."""
         sizes: dict[str, int] = {}
         for part in self.parts:
-            read = [] if part.request.value is None else accesses_in(part.request.value)
-            sizes[part.name] = sum(sizes.get(part.operands[NAMES.index(access.tensor.name)], 1) for access in read)
+            read = [part.operands[NAMES.index(access.tensor.name)] for access in accesses_in(part.request.expr)]
+            sizes[part.name] = sum(sizes.get(name, 1) for name in read)
             if sizes[part.name] > MOST_ACCESSES:
                 raise NotFused(f"{part.name} reads too many values of earlier parts")
 

@@ -7,6 +7,8 @@ For ``C[i,k] = A[i,j] * B[j,k]`` with gradient G of C, the gradient of B is ``G[
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
+from itertools import chain
 from math import prod
 from typing import Any
 
@@ -14,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from ..convert.construct import from_coo, from_torch
+from ..convert.construct import from_torch
 from ..convert.values import as_stored, to_dense
 from ..errors import UnsupportedError
 from ..frontend.gradient_requests import (
@@ -31,20 +33,21 @@ from ..frontend.gradient_requests import (
     value_of_request,
     without_diagonals,
 )
+from ..frontend.parser import Subscripts
 from ..frontend.problem import extents_of, wanted_format
-from ..frontend.requests import NAMES, Operand, Request
-from ..ir.format import COO, Format, dense
+from ..frontend.requests import NAMES, Operand, Request, diagonal_request, plain_request, reducing
+from ..ir.format import Format, dense
 from ..ir.functions import is_zero, simplified, terms_of
 from ..ir.index import is_product
-from ..tensors.modes import in_transform
+from ..runtime.plans import launch
+from ..tensors.modes import in_transform, made_outside
 from ..tensors.packing import at_entries
 from ..tensors.pattern import Pattern
 from ..tensors.sparse_tensor import SparseTensor
 from .autograd import Differentiable, no_forward_mode, through
 from .dense_requests import value_of, with_order
-from .empty_reductions import in_format, semiring_zero
 from .operands import STRIDED, has_tangents, readable
-from .product_gradients import multiplied
+from .results import in_format, semiring_zero
 from .torch_sparse import wrap
 
 Compute = Callable[..., Any]  # dispatch.compute, which supports gradients
@@ -122,16 +125,11 @@ def _in_format(result: SparseTensor | Tensor, format: Format | str | None, reque
 def _compute_on_values(request: Request, operands: Sequence[Any]) -> SparseTensor | None:
     """Compute an element-wise request on tensors that share a pattern by torch, on their values; None for other requests."""
     sparse = [o for o in operands if isinstance(o, SparseTensor)]
-    pattern, result = sparse[0].pattern, request.subscripts.result
-    for operand, names in zip(operands, request.subscripts.operands, strict=True):
-        if isinstance(operand, SparseTensor):
-            if operand.pattern is not pattern or names != result or len(set(names)) < len(names):
-                return None
-        elif operand.ndim:
-            return None
-    value = value_of_request(request)
+    pattern, value = sparse[0].pattern, value_of_request(request)
     sparse_names = {NAMES[at] for at, o in enumerate(operands) if isinstance(o, SparseTensor)}
-    if not is_zero(simplified(value, sparse_names)):
+    has_result_indices = all(names in ((), request.subscripts.result) for names in request.subscripts.operands)
+    is_elementwise = has_result_indices and all(o.pattern is pattern if isinstance(o, SparseTensor) else not o.ndim for o in operands)
+    if not is_elementwise or not is_zero(simplified(value, sparse_names)):
         return None
     value = terms_of(value, request.op)
     return SparseTensor(pattern, at_entries(pattern, lambda *given: value_of(value, given, sparse[0].dtype), *map(_values, operands)))
@@ -142,18 +140,78 @@ def _compute_on_values(request: Request, operands: Sequence[Any]) -> SparseTenso
 
 def _diagonal(operand: SparseTensor | Tensor, names: Sequence[str]) -> SparseTensor | Tensor:
     """The operand with one dimension for each distinct name; repeated names take the diagonal."""
-    distinct = list(dict.fromkeys(names))
-    if len(distinct) == len(names):
+    if len(set(names)) == len(names):
         return operand
     if isinstance(operand, Tensor):
-        return with_order(operand, names, distinct)
-    entries = operand.to(COO(operand.ndim))
-    indices = entries.indices()
-    firsts = [names.index(name) for name in names]
-    on_diagonal = (indices == indices[firsts]).all(0).nonzero().reshape(-1)
-    places = [names.index(name) for name in distinct]
-    shape = [operand.shape[at] for at in places]
-    return from_coo(indices[places][:, on_diagonal], entries.values[on_diagonal], shape)
+        return with_order(operand, names, list(dict.fromkeys(names)))
+    numbers = made_outside(lambda: SparseTensor.trusted(operand.pattern, torch.arange(operand.pattern.nnz)))
+    on_diagonal = launch(diagonal_request(tuple(names)), [numbers], None)  # its values are the numbers of the entries
+    return on_diagonal.with_values(operand.values[on_diagonal.values])
+
+
+# ---- products along a dimension
+
+
+@lru_cache(maxsize=256)
+def _product_steps(request: Request) -> tuple[Request, Request, Request, int]:
+    """The requests of a product: its terms, their sum, and their sum at a pattern; and the number of the result's dimensions."""
+    subs = request.subscripts
+    read = tuple(letters for at, letters in enumerate(subs.operands) if at != request.mask)
+    names = tuple(dict.fromkeys(chain(subs.result, *read)))
+    terms = Request(Subscripts(read, names), value_of_request(request))
+    sum_at = reducing(Subscripts((names, subs.result), subs.result), "=", mask=1)
+    return terms, plain_request(Subscripts((names,), subs.result)), sum_at, len(subs.result)
+
+
+def multiplied(request: Request, operands: Sequence[Any], format: Format | str | None, compute: Compute) -> SparseTensor | Tensor:
+    """The result of a request that multiplies terms (``*=``), in the format unless there is a mask. Memory O(terms).
+
+    The gradient of a term is the product of the other terms: product / term unless a term is 0. The terms are computed first, as a
+    differentiable request; the product is then an expression that torch can differentiate.
+
+    ``compute`` is ``dispatch.compute``.
+
+    Raises:
+        UnsupportedError: the terms are complex.
+    """
+    term_request, sum_request, masked_sum_request, kept = _product_steps(request)
+    result = compute(request, [operand.detach() for operand in operands], format if request.mask is None else None)
+    terms = compute(term_request, [operand for at, operand in enumerate(operands) if at != request.mask])
+    if isinstance(terms, Tensor):
+        product: Tensor = terms.flatten(kept).prod(-1)
+        return product if isinstance(result, Tensor) else result.with_values(as_stored(product, result.pattern))
+
+    def total(values: Tensor) -> Tensor:
+        summed = terms.with_values(values)
+        if isinstance(result, Tensor):
+            return compute(sum_request, [summed], "dense")
+        return as_stored(compute(masked_sum_request, [summed, result]), result.pattern)
+
+    values = _with_gradient(result if isinstance(result, Tensor) else result.values, terms.values, total, prod(terms.shape[kept:]))
+    return values if isinstance(result, Tensor) else result.with_values(values)
+
+
+def _with_gradient(result: Tensor, values: Tensor, total: Callable[[Tensor], Tensor], count: int) -> Tensor:
+    """The product of ``count`` terms with its gradient; ``values`` are the stored terms, and ``total`` sums values.
+
+    Without zero terms, it is the product times exp(sum of logarithms - its detached copy), a factor of 1. A single zero term is
+    multiplied by the product of the others. Two zero terms are multiplied by each other as (s**2 - t)/2, with their sum s and the
+    sum t of their squares. With more zero terms, the product and its first two derivatives are 0.
+
+    Raises:
+        UnsupportedError: the terms are complex.
+    """
+    if values.is_complex():
+        raise UnsupportedError("products of complex terms along a dimension have no gradient: use .to_dense().prod(dim)")
+    is_zero = values.detach() == 0
+    nonzeros = torch.where(is_zero, 1, values)
+    zeros = torch.where(is_zero, values, 0)
+    logarithms, zero_sum = total(nonzeros.abs().log()), total(zeros)
+    zero_pairs = (zero_sum * zero_sum - total(zeros * zeros)) / 2
+    detached, negative = logarithms.detach(), (total((nonzeros.detach() < 0).to(torch.float64)) % 2).to(values.dtype)
+    product, missing = detached.exp() * (1 - 2 * negative), float(count) - total((~is_zero).to(torch.float64))
+    of_zeros = torch.where(missing == 1, zero_sum, torch.where(missing == 2, zero_pairs, 0))
+    return torch.where(missing == 0, result, product * of_zeros) * (logarithms - detached).exp()
 
 
 # ---- through a kernel
@@ -268,6 +326,5 @@ class DifferentiableCall(Differentiable):
         counts = tie_counts if self.result is None else as_stored(tie_counts, self.result)
         if present and self.request.op not in SEMIRINGS:  # unstored terms are 0 and tie with it
             sizes = (size for name, size in self.extents().items() if name not in self.request.subscripts.result)
-            terms = float(prod(sizes))  # may exceed int64
-            counts = counts + terms * (result == 0)
+            counts = counts + float(prod(sizes)) * (result == 0)  # the number of all terms may exceed int64
         return upstream / counts.clamp(min=1)  # entries without terms have count 0

@@ -1,10 +1,10 @@
-"""einsum's call forms, and the conversion of its operands to those that plans take."""
+"""Calls of einsum: their forms, their arguments as one value, and the conversion of operands to those that plans take."""
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
 from itertools import chain
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -31,6 +31,32 @@ is_grad_enabled, any_autocast = torch.is_grad_enabled, torch._C._is_any_autocast
 def is_strided(operand: Any) -> bool:
     """Whether the operand is a strided torch tensor."""
     return isinstance(operand, Tensor) and operand.layout is STRIDED
+
+
+class EinsumCall(NamedTuple):  # made at each call of einsum: a frozen dataclass takes four times as long
+    """What is asked of which operands, and how the result is made; the fields are the arguments of :func:`numscorch.einsum`."""
+
+    expr: Any
+    operands: tuple[Any, ...] = ()
+    format: Any = None
+    out: Any = None
+    reduce: Any = "sum"
+    mask: Any = None
+    schedule: Any = None
+    sparsifier: Any = None
+
+    def options(self) -> dict[str, Any]:
+        """The options that are given.
+
+        >>> EinsumCall("ij->i", reduce="max", format="dense").options()
+        {'format': 'dense', 'reduce': 'max'}
+        """
+        given = zip(self._fields[2:], self[2:], strict=True)
+        return {name: value for name, value in given if value is not None and not (name == "reduce" and value == "sum")}
+
+    def takes_only(self, *names: str) -> bool:
+        """Whether no other options are given."""
+        return self.options().keys() <= set(names)
 
 
 def call_form(expr: Any, operands: tuple[Any, ...]) -> tuple[str, tuple[Any, ...]]:

@@ -127,7 +127,7 @@ def diagonals_first(parts: tuple[ProgramPart, ...], at: int) -> tuple[ProgramPar
 @lru_cache(maxsize=1024)
 def _repeating(request: Request) -> tuple[int, ...]:
     """The operands whose diagonals are taken first: those that repeat an index, unless the request sums products."""
-    if request.op in ("=", "+=") and (request.value is None or is_product(request.value)):
+    if request.op in ("=", "+=") and is_product(request.expr):
         return ()
     return tuple(k for k, names in enumerate(request.subscripts.operands) if len(set(names)) < len(names))
 

@@ -14,10 +14,9 @@ from ..frontend.parser import Subscripts, parse_einsum
 from ..frontend.problem import wanted_format
 from ..frontend.requests import Request, plain_request, reducing, scheduled
 from ..tensors.sparse_tensor import SparseTensor
-from .call import EinsumCall
-from .dispatch import compute, stored_as
-from .empty_reductions import semiring_zero
-from .operands import check_is_tensor, is_strided
+from .dispatch import compute
+from .operands import EinsumCall, check_is_tensor, is_strided
+from .results import semiring_zero, stored_as
 
 Shape = tuple[int, ...]
 JOINED_BY = {
@@ -43,7 +42,6 @@ def reduced(call: EinsumCall) -> Any:
         SizeError: the mask's shape differs from the result's.
         UnsupportedError: an operand is not a tensor, the mask is not sparse, or a mean of integers is requested.
     """
-    check_reduction(call)
     request, operands_read, terms = prepared(call)
     format, out = call.format, call.out
     if call.reduce == "mean" and not terms and out is None:  # every entry is NaN
@@ -54,7 +52,7 @@ def reduced(call: EinsumCall) -> Any:
     return _divide_by_terms(result, terms) if call.reduce == "mean" else result
 
 
-def check_reduction(call: EinsumCall) -> None:
+def _check_reduction(call: EinsumCall) -> None:
     """Check the reduction's name, and that all operands are tensors.
 
     Raises:
@@ -76,9 +74,11 @@ def prepared(call: EinsumCall) -> tuple[Request, Sequence[Any], int]:
     The mask is the last operand.
 
     Raises:
+        ExpressionError: the reduction is unknown.
         SizeError: the mask's shape differs from the result's.
-        UnsupportedError: the mask is not sparse.
+        UnsupportedError: an operand is not a tensor, the mask is not sparse, or a mean of integers is requested.
     """
+    _check_reduction(call)
     operands, mask = call.operands, call.mask
     if mask is not None and not isinstance(mask, SparseTensor | Tensor):
         raise UnsupportedError(
@@ -113,10 +113,8 @@ def _reduction(
     if mask is not None and selects:
         subscripts = Subscripts((*subscripts.operands, subscripts.result), subscripts.result)
         request = reducing(subscripts, JOINED_BY[reduce], reduce in TESTS, len(shapes))
-    elif reduce == "sum":
-        request = plain_request(subscripts)
     else:
-        request = reducing(subscripts, JOINED_BY[reduce], reduce in TESTS)
+        request = plain_request(subscripts) if reduce == "sum" else reducing(subscripts, JOINED_BY[reduce], reduce in TESTS)
     request = request if schedule is None else scheduled(request, schedule)
     terms = prod(size for name, size in sizes.items() if name not in subscripts.result)
     return request, terms

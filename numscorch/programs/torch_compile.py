@@ -20,6 +20,7 @@ from ..frontend.datatypes import promotion_of
 from ..frontend.parser import Names, parse_einsum, parse_rearrangement
 from ..frontend.requests import NAMES, Operand, einsum_request
 from ..ir.format import COO, Format, as_format, dense
+from ..runtime.plans import keep
 from ..schedule.facts import rounded
 from ..tensors.aside import aside
 from ..tensors.pattern import Pattern
@@ -54,7 +55,6 @@ def _is_traceable(expr: str, ranks: tuple[int, ...], sparse: tuple[bool, ...], f
 
 @constant
 def _computation_dtype(expr: str, dtypes: tuple[torch.dtype, ...], ranks: tuple[int, ...]) -> torch.dtype:
-    """The data type of the computation."""
     return promotion_of(einsum_request(expr, ranks), tuple(zip(dtypes, ranks, strict=True))).computed
 
 
@@ -158,10 +158,8 @@ def _pattern(format: Format, shape: tuple[int, ...], remaining: Iterator[Tensor]
         return entry[1]
     aliases = iter([array.detach() for array in arrays])  # don't keep the tensors alive
     pattern = Pattern(format, shape, tuple(tuple(next(aliases) for _ in level.arrays) for level in format.levels))
-    if len(_patterns) >= MOST_PATTERNS:
-        _patterns.clear()
-    _patterns[key] = [weakref.ref(array, lambda _: _patterns.pop(key, None)) for array in arrays], pattern
-    return pattern
+    references = [weakref.ref(array, lambda _: _patterns.pop(key, None)) for array in arrays]
+    return keep(_patterns, key, (references, pattern), MOST_PATTERNS)[1]
 
 
 def _operands(spec: str, values: Sequence[Tensor], arrays: Sequence[Tensor]) -> tuple[str, list[Any]]:

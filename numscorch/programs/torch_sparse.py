@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from ..convert.construct import from_torch
+from ..ir.format import COO, CSR
 from ..tensors.modes import in_transform, made_outside, unlifted
 from ..tensors.sparse_tensor import SparseTensor
 
@@ -24,10 +25,6 @@ def wrap(tensor: torch.Tensor) -> SparseTensor:
     entry = _wrappers.get(id(tensor))
     if entry is not None and entry[0]() is tensor and entry[1] == tensor._version:
         return entry[2]
-    return _wrap_anew(tensor)
-
-
-def _wrap_anew(tensor: torch.Tensor) -> SparseTensor:
     wrapper = made_outside(lambda: from_torch(unlifted(tensor).detach(), copy=False))
     if in_transform():
         return wrapper
@@ -38,6 +35,15 @@ def _wrap_anew(tensor: torch.Tensor) -> SparseTensor:
     key = id(tensor)
     _wrappers[key] = (weakref.ref(tensor, partial(forget, _wrappers, key)), tensor._version, wrapper)
     return wrapper
+
+
+def by_rows(operand: SparseTensor) -> SparseTensor:
+    """Convert a COO matrix to CSR, sharing its values and column indices; return other formats unchanged.
+
+    >>> by_rows(wrap(torch.eye(2).to_sparse())).format.name
+    'CSR'
+    """
+    return operand.to(CSR) if operand.format == COO(2) else operand
 
 
 def forget(entries: dict[int, Any], number: int, dead: weakref.ref[torch.Tensor]) -> None:

@@ -22,8 +22,7 @@ from ..frontend.requests import NAMES
 from ..frontend.statements import ProgramPart, parse_program
 from ..interface.api import einsum, evaluate
 from ..ir.functions import REDUCTIONS, is_zero, simplified
-from ..programs.call import EinsumCall
-from ..programs.operands import call_form
+from ..programs.operands import EinsumCall, call_form
 from ..tensors.sparse_tensor import SparseTensor
 from .placements import (
     Given,

@@ -22,8 +22,7 @@ from ..interface.api import einsum
 from ..operators import entries_of
 from ..operators.products import check_same_type
 from ..operators.unary import UNARY
-from ..programs.call import EinsumCall
-from ..programs.operands import call_form
+from ..programs.operands import EinsumCall, call_form
 from ..tensors.distributed import HANDLERS, Handler
 from ..tensors.graph_breaks import graph_break
 from ..tensors.sparse_tensor import OPERATORS

@@ -20,10 +20,9 @@ from ..frontend.requests import NAMES, Form
 from ..frontend.statements import ProgramPart, parse_program, tensor_names
 from ..ir.format import NM, Format, as_format, dense
 from ..programs import traced_calls as traced_calls  # registers the traceable functions
-from ..programs.call import EinsumCall
 from ..programs.evaluation import computed, evaluate_parts
 from ..programs.fusion import NotFused
-from ..programs.operands import call_form, check_is_tensor, in_autocast
+from ..programs.operands import EinsumCall, call_form, check_is_tensor, in_autocast
 from ..programs.pairing import spelled_einsum
 from ..programs.tracing import Stop, Traced, TracedNode, Tracer, at_work
 from ..tensors.modes import in_transform

@@ -9,7 +9,7 @@ import numscorch as ns
 from benchmarks.recorded import Recorder
 from numscorch.explanation.work import Work, work_of
 from numscorch.frontend.parser import parse_einsum
-from numscorch.programs.call import EinsumCall
+from numscorch.programs.operands import EinsumCall
 from numscorch.programs.reductions import prepared
 
 

@@ -10,8 +10,8 @@ import torch
 import numscorch as ns
 from numscorch.frontend.requests import einsum_request
 from numscorch.operators.reducing import _softmax_program
-from numscorch.programs.chains import Chain
 from numscorch.programs.operands import identify
+from numscorch.programs.steps import Chain
 from numscorch.runtime.plans import known_plan
 
 CONVOLUTION = "y[i,o] = relu(A[i,j] * x[j,f] * w[o,f] + b[o])"

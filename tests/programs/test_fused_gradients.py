@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 import numscorch as ns
-from numscorch.programs import fused_gradients
+from numscorch.programs import fused_calls
 from numscorch.runtime.plans import uncompiled
 
 ATTENTION = """
@@ -113,8 +113,8 @@ def test_no_entries_are_saved_for_the_gradient(monkeypatch: pytest.MonkeyPatch) 
 
 def test_rows_of_dense_tensors_are_stored_instead(monkeypatch: pytest.MonkeyPatch) -> None:
     adjoints: list[object] = []
-    adjoint_of = fused_gradients.adjoint_of
-    monkeypatch.setattr(fused_gradients, "adjoint_of", lambda *args: (adjoints.append(adjoint_of(*args)), adjoints[-1])[1])
+    adjoint_of = fused_calls.adjoint_of
+    monkeypatch.setattr(fused_calls, "adjoint_of", lambda *args: (adjoints.append(adjoint_of(*args)), adjoints[-1])[1])
     X = random_leaf(M, 3)
     with uncompiled():
         output = ns.evaluate("D[i,k] = relu(A[i,j] * X[j,k] + b[k])", A=ns.from_torch(matrix(), ns.CSR), X=X, b=torch.ones(3).double())

@@ -1,4 +1,4 @@
-"""Autograd of fused programs: the forward kernel, and the backward kernels of its adjoint."""
+"""Calls of fused kernels: their operands and results as separate parts would return them, and their gradients."""
 
 from __future__ import annotations
 
@@ -9,25 +9,60 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..convert.values import to_dense
+from ..convert.values import strided
+from ..frontend.datatypes import computed_in
+from ..frontend.fused_problem import FusedRequest, valued
 from ..frontend.requests import NAMES
+from ..ir.format import COO, CSR
+from ..ir.index import accesses_in
 from ..tensors.sparse_tensor import SparseTensor
 from .adjoints import UPSTREAM, Adjoint, adjoint_of
 from .autograd import Differentiable, gradients_by_autograd, through
-from .dispatch import compute
-from .fusion import Group, OperandKind
-from .gradients import with_patterns
+from .dispatch import compute, converted
+from .fusion import OperandKind
+from .gradients import attached, with_patterns
+from .operands import STRIDED
+from .results import stored_as
+from .torch_sparse import by_rows
 
 
-def fused_with_gradients(group: Group, operands: Sequence[Any], parts: Callable[[Sequence[Any]], Tensor]) -> Tensor | None:
-    """Return the differentiable result of a group, or None if separate kernels for the parts are better.
+def widened_operand(operand: SparseTensor | Tensor) -> SparseTensor | Tensor:
+    """Convert an operand for fused kernels: wrap sparse torch tensors by rows, and widen 16-bit types. Differentiable."""
+    if isinstance(operand, SparseTensor):
+        operand = attached(operand)
+    elif operand.layout is not STRIDED:
+        operand = by_rows(attached(operand))
+    return converted(operand, computed_in(operand.dtype))
+
+
+def returned(request: FusedRequest, operands: Sequence[Any], result: SparseTensor | Tensor) -> Any:
+    """Convert a result to the operands' data type and to the owner's layout, and to a torch tensor if the operands are."""
+    dtype = operands[valued(request)[0]].dtype
+    result = result if result.dtype is dtype else result.to(dtype)
+    if not isinstance(result, SparseTensor) or request.owner is None or request.form.prunes:
+        return result
+    owner = operands[NAMES.index(request.owner.tensor.name)]
+    is_coo = isinstance(owner, Tensor) and owner.layout is torch.sparse_coo
+    return stored_as(result, COO(2) if is_coo and result.format == CSR else None, is_native(request, operands), asked=False)
+
+
+def is_native(request: FusedRequest, operands: Sequence[Any]) -> bool:
+    """Return whether separate parts would return a torch tensor: all sparse inputs of the last part derive from torch tensors."""
+    native = {NAMES[at]: not isinstance(operand, SparseTensor) for at, operand in enumerate(operands)}
+    for member in request.members:
+        native[member.name] = not member.is_stored or all(native[a.tensor.name] for a in accesses_in(member.value))
+    return request.value is not None and all(native[a.tensor.name] for a in accesses_in(request.value))
+
+
+def fused_with_gradients(request: FusedRequest, operands: Sequence[Any], parts: Callable[[Sequence[Any]], Tensor]) -> Tensor | None:
+    """Return the differentiable result of a fused request, or None if separate kernels for the parts are better.
 
     ``parts`` computes the result part by part, for double backward.
     """
     values = [o._values if isinstance(o, SparseTensor) else o for o in operands]
     kinds = tuple(kind for operand in operands if (kind := OperandKind.of(operand)) is not None)
     wanted = tuple(NAMES[at] for at, value in enumerate(values) if value.requires_grad)
-    adjoint = adjoint_of(group.request, kinds, wanted) if len(kinds) == len(operands) else None
+    adjoint = adjoint_of(request, kinds, wanted) if len(kinds) == len(operands) else None
     if adjoint is None:
         return None
     patterns = [o.pattern if isinstance(o, SparseTensor) else None for o in operands]
@@ -70,5 +105,4 @@ def _shaped(gradient: Any, value: Tensor, is_sparse: bool) -> Tensor | None:
         return None
     if is_sparse:
         return gradient._values
-    full: Tensor = to_dense(gradient) if isinstance(gradient, SparseTensor) else gradient
-    return full.sum_to_size(value.shape)
+    return strided(gradient).sum_to_size(value.shape)
