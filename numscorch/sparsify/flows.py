@@ -6,7 +6,7 @@ The hooks are immutable values attached to modules, and are copied and pickled w
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -104,21 +104,18 @@ def is_masking(hook: object) -> bool:
     return isinstance(hook, Masking | Coordinates) or isinstance(getattr(hook, "__self__", None), MovementScores)
 
 
-def remove_flows(module: torch.nn.Module, like: object = None) -> None:
-    """Remove a plan's hooks from a module; with ``like``, only the hooks that ``like`` would replace."""
+def remove_flows(module: torch.nn.Module, kind: type[Flow] = Flow, name: str | None = None) -> None:
+    """Remove a plan's hooks of a kind from a module; with ``name``, only those of this parameter."""
     for hooks in (module._forward_hooks, module._forward_pre_hooks):
-        for number in [number for number, hook in hooks.items() if isinstance(hook, Flow) and (like is None or _is_like(hook, like))]:
-            hook = hooks.pop(number)
-            if isinstance(hook, SparseWeightGradient):
-                _detach(getattr(module, hook.name))
+        for number, hook in list(hooks.items()):
+            if isinstance(hook, kind) and name in (None, hook.name):
+                del hooks[number]
+                if isinstance(hook, SparseWeightGradient):
+                    _detach(getattr(module, hook.name))
 
 
-def _is_like(hook: Any, other: Any) -> bool:
-    return type(hook) is type(other) and (not isinstance(hook, SparseWeightGradient) or hook.name == other.name)
-
-
-def _detach(tensor: Any) -> None:
-    values = tensor.values if isinstance(tensor, SparseParameter) else tensor
+def _detach(weight: Any) -> None:
+    values = weight.values if isinstance(weight, SparseParameter) else weight
     for hooks in (values._backward_hooks or {}, values._post_accumulate_grad_hooks or {}):
         for number in [number for number, hook in hooks.items() if isinstance(hook, Masking | Coordinates)]:
             del hooks[number]
@@ -133,33 +130,8 @@ def _split_output(name: str, output: Any) -> tuple[torch.Tensor, tuple[Any, ...]
     return first, remaining
 
 
-@dataclass(frozen=True)
-class Flows:
-    """The effective rules by name: for modules' outputs, for gradients of outputs, and for parameters' gradients.
-
-    Each parameter comes with its number of dimensions, 0 if it is sparse already.
-    """
-
-    activations: dict[str, PlanRule] = field(default_factory=dict)
-    outputs: dict[str, PlanRule] = field(default_factory=dict)
-    weights: dict[str, tuple[PlanRule, int]] = field(default_factory=dict)
-
-    def check(self, sparse: Collection[str]) -> None:
-        """Check that gradients can have the formats of their rules, given the names of the parameters that become sparse.
-
-        Raises:
-            UnsupportedError: a gradient cannot have the format of its rule.
-        """
-        for rule in self.outputs.values():
-            if rule.format is not None:
-                raise UnsupportedError(f"{rule} in {rule.format.name}: torch passes dense gradients to modules; leave format= out")
-        for name, (rule, ndim) in self.weights.items():
-            if rule.format is None:
-                continue
-            if name in sparse or not ndim:
-                raise UnsupportedError(f"{rule} in {rule.format.name}: a sparse weight's gradient has its pattern; leave format= out")
-            if rule.format != COO(ndim):
-                raise UnsupportedError(f"{rule} in {rule.format.name}: grad of {name} can be dense or COO({ndim}), as in torch")
+# The effective rules for modules' outputs, their gradients, and gradients of parameters, by the name of the module or parameter and its hook.
+Flows = dict[tuple[str, type[Flow]], PlanRule]
 
 
 def flows_of(model: torch.nn.Module, plan: SparsityPlan) -> Flows:
@@ -172,34 +144,42 @@ def flows_of(model: torch.nn.Module, plan: SparsityPlan) -> Flows:
     modules = [(name, module) for name, module in named if name and not isinstance(module, SparseParameter)]
     first = {id(module): name for name, module in reversed(modules)}  # a shared module has the first of its names
     once = {name: first[id(module)] for name, module in modules}
-    sites = {site.name: site for site in sites_of(model)}
-    flows = Flows()
+    parameters = [site.name for site in sites_of(model)]
+    flows: Flows = {}
     for rule in plan.of("activation"):
-        flows.activations.update((once[name], rule) for name in named_by(rule, once))
+        flows.update({(once[name], SparseActivation): rule for name in named_by(rule, once)})
     for rule in plan.of("gradient"):
-        for name in named_by(rule, [*once, *sites]):
-            if name in once:
-                flows.outputs[once[name]] = rule
-            else:
-                module = sites[name].parameter
-                flows.weights[name] = rule, 0 if isinstance(module, SparseParameter) else module.ndim
+        for name in named_by(rule, [*once, *parameters]):
+            flows[(once[name], SparseOutputGradient) if name in once else (name, SparseWeightGradient)] = rule
     return flows
+
+
+def check_flows(model: torch.nn.Module, flows: Flows, sparse: Collection[str]) -> None:
+    """Check that gradients can have the formats of their rules, given the names of the parameters that become sparse.
+
+    Raises:
+        UnsupportedError: a gradient cannot have the format of its rule.
+    """
+    parameters = {site.name: site.parameter for site in sites_of(model)}
+    for (name, kind), rule in flows.items():
+        if rule.format is None or kind is SparseActivation:
+            continue
+        text = f"{rule} in {rule.format.name}"
+        if kind is SparseOutputGradient:
+            raise UnsupportedError(f"{text}: torch passes dense gradients to modules; leave format= out")
+        parameter = parameters[name]
+        if name in sparse or isinstance(parameter, SparseParameter):
+            raise UnsupportedError(f"{text}: a sparse weight's gradient has its pattern; leave format= out")
+        if rule.format != COO(parameter.ndim):
+            raise UnsupportedError(f"{text}: grad of {name} can be dense or COO({parameter.ndim}), as in torch")
 
 
 def attach(model: torch.nn.Module, flows: Flows) -> None:
     """Attach hooks to modules, in place of the hooks of an earlier plan."""
-    for name, rule in flows.activations.items():
-        _hook(model.get_submodule(name), SparseActivation(name, rule.sparsifier, rule.format))
-    for name, rule in flows.outputs.items():
-        _hook(model.get_submodule(name), SparseOutputGradient(name, rule.sparsifier))
-    for name, (rule, _) in flows.weights.items():
-        home, _, key = name.rpartition(".")
-        _hook(model.get_submodule(home), SparseWeightGradient(key, rule.sparsifier, rule.format))
-
-
-def _hook(module: torch.nn.Module, hook: Any) -> None:
-    remove_flows(module, hook)
-    if isinstance(hook, SparseWeightGradient):
-        module.register_forward_pre_hook(hook)
-    else:
-        module.register_forward_hook(hook)
+    for (name, kind), rule in flows.items():
+        of_weight = kind is SparseWeightGradient
+        home, _, key = name.rpartition(".") if of_weight else (name, "", name)
+        module = model.get_submodule(home)
+        remove_flows(module, kind, key if of_weight else None)
+        register: Any = module.register_forward_pre_hook if of_weight else module.register_forward_hook
+        register(kind(key, rule.sparsifier, rule.format))

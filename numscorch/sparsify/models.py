@@ -15,7 +15,7 @@ from ..nn.projections import SparseMultiheadAttention
 from ..tensors.parameter import SparseParameter
 from .advice import ModuleCall, calls_of
 from .checks import check_model
-from .flows import attach, flows_of, remove_flows
+from .flows import attach, check_flows, flows_of, remove_flows
 from .layers import sites_of, tell_missing
 from .matching import MatchedWeight, chosen, computed, is_masked, why_bound
 from .plan import SparsityPlan
@@ -114,7 +114,7 @@ def sparsify_model(
     with Progress("sparsifying", 2 * size, shown=progress, size=size) as bar:
         rows = _rows(choices, Settling(optimizers, _calls(model, choices, example_inputs), advise), bar)
         choices = [choice for choice in choices if not choice.why]
-        flows.check({site.name for choice in choices for site in choice.sites})
+        check_flows(model, flows, {site.name for choice in choices for site in choice.sites})
         notes = (NO_OPTIMIZER,) if not optimizers and any(choice.parameter.requires_grad for choice in choices) else ()
         while choices:  # each dense weight is freed once it is replaced
             bar.reach(bar.done + choices[0].parameter.nbytes)
@@ -217,6 +217,7 @@ def _check_unmasked(choices: list[MatchedWeight]) -> None:
         if masked := next(filter(is_masked, (site, *sites_of(site.module))), None):
             name, why = computed(site)[0] or site.name, computed(masked)[1]
             raise UnsupportedError(f"{name} {why}; threshold(0.0) then keeps the nonzeros of a weight")
+
 
 
 def _calls(model: Module, choices: list[MatchedWeight], example_inputs: Any) -> dict[Module, ModuleCall] | None:
