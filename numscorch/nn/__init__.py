@@ -6,8 +6,7 @@ from ..operators.naming import fallback, publish
 from ..tensors.parameter import Parameter, SparseParameter
 from . import functional, graphs, patterns
 from .attention import SparseAttention, SparseTransformerEncoderLayer
-from .embedding import SparseEmbeddingBag
-from .embedding_table import SparseEmbedding
+from .embedding import SparseEmbedding, SparseEmbeddingBag
 from .graph_attention import GATConv
 from .graph_convolutions import GCNConv, GINConv, SAGEConv
 from .moe import MoE

@@ -12,7 +12,7 @@ from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
 
 from ..errors import DenseFallbackWarning, OperandError, UnsupportedError
 from ..ir.format import Format
-from ..nn.embedding_table import SparseEmbedding
+from ..nn.embedding import SparseEmbedding
 from ..nn.projections import SparseMultiheadAttention
 from ..nn.sparse_layers import SparseConv2d, SparseLinear
 from ..sparsifiers.sparsify import Sparsifier
@@ -79,8 +79,7 @@ def adapted(module: torch.nn.Module) -> torch.nn.Module:
     Raises:
         UnsupportedError: the children of this module cannot be sparse.
     """
-    adapt = READERS.get(type(module))
-    return module if adapt is None else adapt(module)
+    return READERS[type(module)](module) if type(module) in READERS else module
 
 
 def converted(module: torch.nn.Module, weight: str, sparsifier: Sparsifier, format: Format | None) -> torch.nn.Module:
