@@ -74,20 +74,17 @@ def _number(scale: Any) -> float:
         ) from error
 
 
-def mask_bias(mask: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Convert a padding mask to a finite bias on the scores: the dtype's minimum where the mask is True or -inf.
+def mask_bias(mask: torch.Tensor, dtype: torch.dtype, minimum: float = -torch.inf) -> torch.Tensor:
+    """Convert a mask to a bias on the scores: the minimum where a boolean mask is True, else the mask's values, bounded by it.
 
-    A finite bias keeps score differences defined in rows whose keys are all masked.
+    A finite minimum keeps score differences defined in rows whose keys are all masked.
 
     >>> mask_bias(torch.tensor([False, True]), torch.float32)
-    tensor([ 0.0000e+00, -3.4028e+38])
+    tensor([0., -inf])
     """
-    minimum = torch.finfo(dtype).min
-    return (
-        mask.new_zeros(mask.shape, dtype=dtype).masked_fill(mask, minimum)
-        if mask.dtype is torch.bool
-        else mask.to(dtype).clamp(min=minimum)
-    )
+    if mask.dtype is torch.bool:
+        return mask.new_zeros(mask.shape, dtype=dtype).masked_fill(mask, minimum)
+    return mask.to(dtype).clamp(min=minimum)
 
 
 @lru_cache(maxsize=256)

@@ -164,7 +164,7 @@ def _sparse_attention(
         return pattern_attention(query, key, value, pattern, scale, dropout_p)
     dtype = query.dtype
     wide = torch.promote_types(dtype, torch.float32)  # the minimum of a 16-bit type may not lie below every score
-    bias = mask_bias(padding, wide).expand(*leading, key.shape[-2])
+    bias = mask_bias(padding, wide, torch.finfo(wide).min).expand(*leading, key.shape[-2])
     return pattern_attention(query.to(wide), key.to(wide), value.to(wide), pattern, scale, dropout_p, bias).to(dtype)
 
 

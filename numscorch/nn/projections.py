@@ -13,6 +13,7 @@ from ..ir.format import Format
 from ..operators.products import linear
 from ..sparsifiers.sparsify import Sparsifier, sparsify
 from ..tensors.parameter import SparseParameter, unwrapped
+from .attention_kernels import mask_bias
 from .weights import WeightsFirst, check_attention, check_dtype
 
 
@@ -129,16 +130,9 @@ class SparseMultiheadAttention(WeightsFirst, torch.nn.MultiheadAttention):
 def _combined_mask(attn_mask: torch.Tensor | None, key_padding_mask: torch.Tensor | None, q: torch.Tensor) -> torch.Tensor | None:
     """Combine both masks into a bias that broadcasts to the scores (N, heads, L, S)."""
     if attn_mask is not None:
-        attn_mask = _as_bias(attn_mask, q)
+        attn_mask = mask_bias(attn_mask, q.dtype)
         attn_mask = attn_mask.unflatten(0, q.shape[:2]) if attn_mask.ndim == 3 else attn_mask
     if key_padding_mask is None:
         return attn_mask
-    padding = _as_bias(key_padding_mask, q).reshape(-1, 1, 1, key_padding_mask.shape[-1])
+    padding = mask_bias(key_padding_mask, q.dtype).reshape(-1, 1, 1, key_padding_mask.shape[-1])
     return padding if attn_mask is None else attn_mask + padding
-
-
-def _as_bias(mask: torch.Tensor, q: torch.Tensor) -> torch.Tensor:
-    """Convert a mask to a bias on the scores: -inf where a boolean mask is True."""
-    if mask.dtype == torch.bool:
-        return torch.zeros(mask.shape, dtype=q.dtype).masked_fill(mask, -torch.inf)
-    return mask.to(q.dtype)
