@@ -287,12 +287,8 @@ def _from_edges(graph: Tensor, edge_weight: Tensor | None, size: tuple[int, int]
 
 def _endpoints(edges: Tensor) -> Tensor:
     """Return targets and sources of an edge list, int64 of shape (2, edges)."""
-    return _as_int64(edges).flip(0)
-
-
-def _as_int64(edges: Tensor) -> Tensor:
     plain = edges.as_tensor() if hasattr(edges, "as_tensor") else edges  # PyTorch Geometric's EdgeIndex
-    return as_indices(plain, "edge_index").to(torch.int64)
+    return as_indices(plain, "edge_index").to(torch.int64).flip(0)
 
 
 def _largest(edges: Tensor, size: tuple[int, int] | None) -> tuple[int, int]:
@@ -302,10 +298,10 @@ def _largest(edges: Tensor, size: tuple[int, int] | None) -> tuple[int, int]:
         FormatError: the indices are not integers.
         RangeError: an index is negative.
     """
-    endpoints = _as_int64(edges)
+    endpoints = _endpoints(edges)
     if not endpoints.numel():
         return -1, -1
     if int(endpoints.min()) < 0:
-        check_nodes(endpoints, size or (int(endpoints.max()) + 1,) * 2, FEATURES_OF)
-    sources, targets = endpoints.amax(1).tolist()
+        check_nodes(endpoints.flip(0), size or (int(endpoints.max()) + 1,) * 2, FEATURES_OF)
+    targets, sources = endpoints.amax(1).tolist()
     return sources, targets

@@ -141,5 +141,4 @@ def _plain(sparsifier: Sparsifier, density: float) -> n_m | None:
 
 
 def _share(part: float, whole: float) -> float:
-    """Return the ratio of a part to a whole; 1 if the whole is 0."""
     return part / whole if whole else 1.0

@@ -67,7 +67,13 @@ def ruled(sparsifier: Any, order: int) -> tuple[PruningRule, dict[str, float]]:
         raise NotFused("it is blocking, and kernels support only the blocks of n_m")
     while isinstance(sparsifier, Registered):
         sparsifier = sparsifier.function
-    return _rule_of(_trace(lambda value: kept_by(sparsifier, value), order))
+    answer = _trace(lambda value: kept_by(sparsifier, value), order)
+    is_negation = answer.kind == "op" and answer.form == "-" and answer.args[1].is_test  # traced as 1 minus a comparison
+    top = answer.args[1] if is_negation else answer
+    names: dict[float, str] = {}
+    condition = _text(top, names)
+    condition = condition[1:-1] if top.kind == "op" else condition
+    return PruningRule(condition, is_negation), {name: number for number, name in names.items()}
 
 
 def _trace(function: Callable[[Any], Any], order: int) -> TracedNode:
@@ -94,19 +100,6 @@ def _trace(function: Callable[[Any], Any], order: int) -> TracedNode:
         raise NotFused("it does not return a comparison of the tensor's values")
     return answer._node
 
-
-def _rule_of(answer: TracedNode) -> tuple[PruningRule, dict[str, float]]:
-    """Translate a traced answer to a rule, and its numbers by name.
-
-    Raises:
-        NotFused: the answer cannot be expressed as a condition.
-    """
-    is_negation = answer.kind == "op" and answer.form == "-" and answer.args[1].is_test  # traced as 1 minus a comparison
-    numbers: dict[float, str] = {}
-    top = answer.args[1] if is_negation else answer
-    condition = _text(top, numbers)
-    condition = condition[1:-1] if top.kind == "op" else condition
-    return PruningRule(condition, is_negation), {name: number for number, name in numbers.items()}
 
 
 def _text(node: TracedNode, numbers: dict[float, str]) -> str:

@@ -68,7 +68,8 @@ def sparsify(tensor: torch.Tensor | SparseTensor, sparsifier: Sparsifier | str, 
         return cast("SparseTensor", traced_call("sparsify", tensor, sparsifier, format))  # tensor is a proxy within ns.fuse
     tensor = unwrapped(tensor)
     check_not_traced()
-    _check_tensor(tensor)
+    if not isinstance(tensor, SparseTensor):
+        _check_dense(tensor)
     sparsifier = named(sparsifier)
     if isinstance(format, str) and format in RESULTS:
         raise FormatError(
@@ -80,9 +81,7 @@ def sparsify(tensor: torch.Tensor | SparseTensor, sparsifier: Sparsifier | str, 
     return _sparsify_dense(tensor, sparsifier, wanted or usual_format(sparsifier, tensor.ndim))
 
 
-def _check_tensor(tensor: Any) -> None:
-    if isinstance(tensor, SparseTensor):
-        return
+def _check_dense(tensor: Any) -> None:
     if not isinstance(tensor, torch.Tensor) or tensor.layout != torch.strided:
         description = tensor.layout if isinstance(tensor, torch.Tensor) else type(tensor).__name__
         suggestion = "convert it with ns.from_torch()"
@@ -155,9 +154,9 @@ def outside(tensor: torch.Tensor, chosen: threshold, format: Format) -> SparseTe
 
 def _sparsify_stored(A: SparseTensor, sparsifier: Any, format: Format | None) -> SparseTensor:
     """Sparsify a sparse tensor: keep some of its stored entries."""
-    format_ = _format(sparsifier, A.ndim)
     kept = kept_of(A, sparsifier, lambda A: densified(A, f"sparsify with {type(sparsifier).__name__}"))
-    target = format or (A.format if format_ in (None, CSR) else format_)
+    wanted = format or _format(sparsifier, A.ndim) or CSR
+    target = A.format if format is None and wanted == CSR else wanted
     return from_coo(coordinates(A.pattern)[:, kept], values_of(A)[kept], A.shape, target)
 
 

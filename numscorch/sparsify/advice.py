@@ -29,12 +29,11 @@ class ModuleCall:
 
     def again(self, generator: torch.Generator) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Return arguments of the same sizes, filled with random numbers."""
-
-        def filled(value: torch.Tensor) -> torch.Tensor:
-            return torch.randn(value.shape, generator=generator).to(value.dtype) if value.is_meta else value
-
-        args, kwargs = pytree.tree_map_only(torch.Tensor, filled, (self.args, self.kwargs))
-        return args, kwargs
+        return pytree.tree_map_only(
+            torch.Tensor,
+            lambda value: torch.randn(value.shape, generator=generator).to(value.dtype) if value.is_meta else value,
+            (self.args, self.kwargs),
+        )
 
     @property
     def key(self) -> str:
@@ -67,9 +66,11 @@ def calls_of(model: Module, modules: Iterable[Module], example_inputs: Any) -> d
         for module in model.modules()
         if module in wanted or (isinstance(module, torch.nn.MultiheadAttention) and module.out_proj in wanted)
     ]
-    with ExitStack() as hooks, evaluated(model), torch.no_grad(), torch.random.fork_rng(devices=()), _without_fastpath():
+    with ExitStack() as restored, evaluated(model), torch.no_grad(), torch.random.fork_rng(devices=()):
         for handle in handles:
-            hooks.enter_context(handle)
+            restored.enter_context(handle)
+        restored.callback(torch.backends.mha.set_fastpath_enabled, torch.backends.mha.get_fastpath_enabled())
+        torch.backends.mha.set_fastpath_enabled(False)  # torch's fused encoder layer does not call its submodules
         _run(model, example_inputs)
     for module in list(seen):
         if isinstance(module, torch.nn.MultiheadAttention):  # it reads its output projection's weight instead of calling it
@@ -83,13 +84,9 @@ def _run(model: Module, example_inputs: Any) -> None:
     Raises:
         OperandError: the model raises an error.
     """
+    given = example_inputs if isinstance(example_inputs, dict | tuple | list) else (example_inputs,)
     try:
-        if isinstance(example_inputs, dict):
-            model(**example_inputs)
-        elif isinstance(example_inputs, tuple | list):
-            model(*example_inputs)
-        else:
-            model(example_inputs)
+        model(**given) if isinstance(given, dict) else model(*given)
     except Exception as error:
         arguments = ", ".join(map(described, pytree.tree_leaves(example_inputs)))
         raise OperandError(
@@ -97,16 +94,6 @@ def _run(model: Module, example_inputs: Any) -> None:
             "  give the model's inputs: a tensor, or a tuple or dict of arguments"
         ) from error
 
-
-@contextmanager
-def _without_fastpath() -> Iterator[None]:
-    """Switch off torch's fused encoder layer, which does not call its submodules."""
-    before = torch.backends.mha.get_fastpath_enabled()
-    torch.backends.mha.set_fastpath_enabled(False)
-    try:
-        yield
-    finally:
-        torch.backends.mha.set_fastpath_enabled(before)
 
 
 @contextmanager

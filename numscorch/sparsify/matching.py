@@ -302,8 +302,8 @@ def usual(model: torch.nn.Module, or_sparse: bool) -> list[str]:
         ExpressionError: the model has none.
     """
     sites = list(sites_of(bare(model)))
-    names = [site.name for site in sites if (site.key == "weight" and type(site.module) in DENSE)]
-    names += [site.name for site in sites if or_sparse and isinstance(site.parameter, SparseParameter)]
+    sparse = (SparseParameter,) if or_sparse else ()
+    names = [site.name for site in sites if (site.key == "weight" and type(site.module) in DENSE) or isinstance(site.parameter, sparse)]
     names += [name for site in sites if (type(site.module) in DENSE or is_masked(site)) and (name := computed(site)[0])]
     if not names:
         raise ExpressionError("the model has no torch.nn.Linear or Conv2d: name other parameters with weights=")

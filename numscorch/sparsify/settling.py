@@ -54,8 +54,7 @@ class ModelRow:
         """Return the row as text."""
         speed = "not measured" if self.speedup is None else f"{self.speedup:.2g}x{' uncertain' * (not self.is_certain)}"
         sizes = shown_bytes(self.bytes_before), shown_bytes(self.bytes_after)
-        kept = f"{self.density:.3g}"
-        return self.name, self.module, kept, self.format, *sizes, speed if self.is_sparse or self.speedup else "", self.note
+        return self.name, self.module, f"{self.density:.3g}", self.format, *sizes, speed if self.is_sparse or self.speedup else "", self.note
 
 
 @dataclass(frozen=True)
@@ -219,12 +218,10 @@ def padding_note(stored: int, kept: int) -> str:
 
 def dense_row(choice: MatchedWeight, speed: SpeedUp = UNTIMED) -> ModelRow:
     """Return the row of a weight that stays unchanged."""
-    weight, why, module = choice.parameter, "; ".join([choice.why, *choice.notes]), kind_of(choice.sites[0].module)
-    if isinstance(weight, SparseParameter):
-        size = weight.nbytes
-        return ModelRow(choice.name, module, float(weight.density), weight.format.name, size, size, note=why)
+    weight, why = choice.parameter, "; ".join([choice.why, *choice.notes])
+    stored = (float(weight.density), weight.format.name) if isinstance(weight, SparseParameter) else (1.0, "dense")
     size = 0 if isinstance(weight, torch.nn.parameter.UninitializedParameter) else weight.nbytes
-    return ModelRow(choice.name, module, 1.0, "dense", size, size, speed.ratio, speed.is_certain, why)
+    return ModelRow(choice.name, kind_of(choice.sites[0].module), *stored, size, size, speed.ratio, speed.is_certain, why)
 
 
 def kind_of(module: torch.nn.Module) -> str:
