@@ -95,7 +95,6 @@ def _run(model: Module, example_inputs: Any) -> None:
         ) from error
 
 
-
 @contextmanager
 def evaluated(model: Module) -> Iterator[None]:
     """Switch to evaluation mode, and restore each module's mode afterwards."""

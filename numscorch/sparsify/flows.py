@@ -111,10 +111,11 @@ def remove_flows(module: torch.nn.Module, kind: type[Flow] = Flow, name: str | N
             if isinstance(hook, kind) and name in (None, hook.name):
                 del hooks[number]
                 if isinstance(hook, SparseWeightGradient):
-                    _detach(getattr(module, hook.name))
+                    remove_masking(getattr(module, hook.name))
 
 
-def _detach(weight: Any) -> None:
+def remove_masking(weight: Any) -> None:
+    """Remove the hooks of plans and of GradualPruning from a weight."""
     values = weight.values if isinstance(weight, SparseParameter) else weight
     for hooks in (values._backward_hooks or {}, values._post_accumulate_grad_hooks or {}):
         for number in [number for number, hook in hooks.items() if isinstance(hook, Masking | Coordinates)]:
@@ -130,7 +131,7 @@ def _split_output(name: str, output: Any) -> tuple[torch.Tensor, tuple[Any, ...]
     return first, remaining
 
 
-# The effective rules for modules' outputs, their gradients, and gradients of parameters, by the name of the module or parameter and its hook.
+# The effective rules for activations and gradients, by the name of the module or parameter and the kind of hook.
 Flows = dict[tuple[str, type[Flow]], PlanRule]
 
 

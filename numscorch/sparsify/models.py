@@ -107,8 +107,7 @@ def sparsify_model(
     check_holding(model, optimizers)
     model = model if inplace else copy.deepcopy(model)
     choices, flows = chosen(model, plan), flows_of(model, plan)
-    _check_some_dense(choices)
-    _check_unmasked(choices)
+    _check_choices(choices)
     tell_missing([choice.missing for choice in choices if choice.missing is not None])
     size = sum(choice.parameter.nbytes for choice in choices if not choice.why)
     with Progress("sparsifying", 2 * size, shown=progress, size=size) as bar:
@@ -192,11 +191,13 @@ def _check(model: object, plan: object, example_inputs: Any, optimizer_fits: boo
         )
 
 
-def _check_some_dense(choices: list[MatchedWeight]) -> None:
-    """Check that each rule for weights names a dense weight.
+def _check_choices(choices: list[MatchedWeight]) -> None:
+    """Check that each rule for weights names a dense weight, and that no mask of torch prunes a parameter of the modules.
+
+    Of a masked parameter, the weight would stay dense, or the sparse module lack its bias.
 
     Raises:
-        UnsupportedError: all weights of a rule are sparse already.
+        UnsupportedError: all weights of a rule are sparse already, or a mask prunes a parameter.
     """
     for rule in {id(choice.rule): choice.rule for choice in choices}.values():
         ruled = [choice for choice in choices if choice.rule is rule]
@@ -205,19 +206,10 @@ def _check_some_dense(choices: list[MatchedWeight]) -> None:
                 f"{rule} names only weights that are sparse already, such as {ruled[0].name}: call densify_model(model, optimizer) first "
                 "to choose entries anew, or prune further with GradualPruning"
             )
-
-
-def _check_unmasked(choices: list[MatchedWeight]) -> None:
-    """Check that no mask of torch prunes a parameter of the modules: the weight would stay dense, or the sparse module lack its bias.
-
-    Raises:
-        UnsupportedError: a mask does.
-    """
     for site in (site for choice in choices if not choice.is_vector for site in choice.sites):
         if masked := next(filter(is_masked, (site, *sites_of(site.module))), None):
             name, why = computed(site)[0] or site.name, computed(masked)[1]
             raise UnsupportedError(f"{name} {why}; threshold(0.0) then keeps the nonzeros of a weight")
-
 
 
 def _calls(model: Module, choices: list[MatchedWeight], example_inputs: Any) -> dict[Module, ModuleCall] | None:

@@ -281,19 +281,12 @@ def follow(parameter: SparseParameter, new: Pattern, optimizers: Iterable[Optimi
     resize(parameter.values, move(parameter.values.detach()))
     parameter.values.grad = gradient
     parameter.hold(new)
-    for state, names in states:
+    for optimizer, (state, names) in zip(holding, states, strict=True):
         for name in names:
             state[name] = _move_state(state[name], move)
-    for optimizer in holding:
-        if isinstance(optimizer, torch.optim.Rprop):
-            _start_steps(optimizer, parameter.values)
-
-
-def _start_steps(optimizer: torch.optim.Rprop, values: torch.nn.Parameter) -> None:
-    """Set Rprop's step sizes of new entries to the initial step size: from 0 they would never grow."""
-    (rate,) = [group["lr"] for group in optimizer.param_groups if any(parameter is values for parameter in group["params"])]
-    if "step_size" in (state := optimizer.state.get(values, {})):
-        state["step_size"].masked_fill_(state["step_size"] == 0, float(rate))
+        if isinstance(optimizer, torch.optim.Rprop) and "step_size" in state:  # from 0, the step sizes of new entries would never grow
+            (rate,) = [group["lr"] for group in optimizer.param_groups if any(value is parameter.values for value in group["params"])]
+            state["step_size"].masked_fill_(state["step_size"] == 0, float(rate))
 
 
 def transfer(old: Pattern, new: Pattern) -> Transfer:

@@ -54,7 +54,8 @@ class ModelRow:
         """Return the row as text."""
         speed = "not measured" if self.speedup is None else f"{self.speedup:.2g}x{' uncertain' * (not self.is_certain)}"
         sizes = shown_bytes(self.bytes_before), shown_bytes(self.bytes_after)
-        return self.name, self.module, f"{self.density:.3g}", self.format, *sizes, speed if self.is_sparse or self.speedup else "", self.note
+        kept = f"{self.density:.3g}"
+        return self.name, self.module, kept, self.format, *sizes, speed if self.is_sparse or self.speedup else "", self.note
 
 
 @dataclass(frozen=True)
