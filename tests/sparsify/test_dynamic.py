@@ -14,8 +14,7 @@ from training_cases import dense, equal, read_back, stored
 import numscorch as ns
 from numscorch.nn import SparseConv2d, SparseEmbeddingBag, SparseLinear
 from numscorch.sparsify import SET, RigL, magnitude, repattern, schedules
-from numscorch.sparsify.dynamic import drawn
-from numscorch.sparsify.units import Units
+from numscorch.sparsify.dynamic import Units, drawn
 
 X = torch.randn(12, 6, generator=torch.Generator().manual_seed(1))
 Y = torch.arange(12) % 4
