@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import torch
 
@@ -134,7 +135,7 @@ class random(BuiltIn, WithFraction):
         vars(self).update(state, _drawn={})
 
 
-class MovementScores:
+class MovementScores(AbstractContextManager["MovementScores"]):
     """Accumulate the movement of a parameter's entries during training: ``-weight * gradient`` at each backward pass.
 
     An entry that moves away from zero gets a high score, and an entry that shrinks a low one. Gradients are counted as
@@ -179,9 +180,6 @@ class MovementScores:
     def remove(self) -> None:
         """Stop recording; the scores stay."""
         self._hook.remove()
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *error: object) -> None:
         self.remove()

@@ -46,11 +46,29 @@ class Registered:
 
 
 @overload
-def register_sparsifier(function: Sparsifier, *, kind: Kind | str, **options: Any) -> Registered: ...
+def register_sparsifier(
+    function: Sparsifier,
+    *,
+    kind: Kind | str,
+    name: str | None = None,
+    format: Format | str | None = None,
+    block: Block | None = None,
+    check: bool = True,
+    replace: bool = False,
+) -> Registered: ...
 
 
 @overload
-def register_sparsifier(function: None = None, *, kind: Kind | str, **options: Any) -> Callable[[Sparsifier], Registered]: ...
+def register_sparsifier(
+    function: None = None,
+    *,
+    kind: Kind | str,
+    name: str | None = None,
+    format: Format | str | None = None,
+    block: Block | None = None,
+    check: bool = True,
+    replace: bool = False,
+) -> Callable[[Sparsifier], Registered]: ...
 
 
 def register_sparsifier(

@@ -101,7 +101,6 @@ def _trace(function: Callable[[Any], Any], order: int) -> TracedNode:
     return answer._node
 
 
-
 def _text(node: TracedNode, numbers: dict[float, str]) -> str:
     """Print a node as an expression of the value, in parentheses; numbers other than 0 and 1 become operands."""
     match node.kind:

@@ -119,20 +119,17 @@ def masked(tensor: torch.Tensor, mask: torch.Tensor, format: Format) -> SparseTe
     check_order(format, tuple(tensor.shape))
     if format.is_dense:
         return from_torch(torch.where(mask, values, torch.zeros((), dtype=tensor.dtype)), format)
-    stored = _store_masked(values.detach(), mask, format)
+    copied = values.detach().view(getattr(torch, STORED[values.dtype].copied))
+    kept = chosen_of(copied, format, Bitmap(), mask.contiguous().view(torch.uint8).reshape(-1))
+    if kept is None:
+        entries = mask.nonzero().T
+        stored = assemble(as_numpy(entries), values.detach()[tuple(entries)], tuple(values.shape), format)
+    else:
+        stored = SparseTensor.trusted(kept.pattern, kept.values.view(values.dtype))
+    noted(stored, "a strided tensor")
     if not is_differentiated(tensor):
         return stored
     return with_entries(stored, others_at(stored, torch.where(mask, values, torch.zeros((), dtype=tensor.dtype))))
-
-
-def _store_masked(values: torch.Tensor, mask: torch.Tensor, format: Format) -> SparseTensor:
-    """Store the masked entries without gradients."""
-    copied = values.view(getattr(torch, STORED[values.dtype].copied))
-    tensor_ = chosen_of(copied, format, Bitmap(), mask.contiguous().view(torch.uint8).reshape(-1))
-    if tensor_ is not None:
-        return noted(SparseTensor.trusted(tensor_.pattern, tensor_.values.view(values.dtype)), "a strided tensor")
-    entries = mask.nonzero().T
-    return noted(assemble(as_numpy(entries), values[tuple(entries)], tuple(values.shape), format), "a strided tensor")
 
 
 def outside(tensor: torch.Tensor, chosen: threshold, format: Format) -> SparseTensor | None:
