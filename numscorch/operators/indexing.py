@@ -26,39 +26,42 @@ from .elementwise import as_own, is_sparse
 from .rearranging import Moved, normalize_dim, rearranged, reshape
 
 NUMBERS = (torch.int8, torch.int16, torch.int32, torch.int64)  # data types of indices; others are masks, or no indices
-Selection = int | range | tuple[int, ...]  # coordinates of one dimension in their new order; an integer removes the dimension
+Numbers = range | tuple[int, ...]  # coordinates of one dimension in their new order; those outside of the tensor hold no entries
+Selection = int | Numbers  # an integer removes the dimension
 
 
 def select_coordinates(input: SparseTensor, selections: Sequence[Selection]) -> Any:
     """A copy of the entries at the selected coordinates, one selection for each dimension."""
     if all(selection == range(size) for selection, size in zip(selections, input.shape, strict=True)):
         return input.clone()
-    shape = [len(selection) for selection in selections if not isinstance(selection, int)]
+    numbers = [range(selection, selection + 1) if isinstance(selection, int) else selection for selection in selections]
+    remaining = [d for d, selection in enumerate(selections) if not isinstance(selection, int)]
 
     def move(indices: np.ndarray) -> Moved:
-        kept, columns = np.arange(indices.shape[1]), list[np.ndarray]()
-        for row, selection in zip(indices, selections, strict=True):
-            places, which = _matches(row[kept], (selection,) if isinstance(selection, int) else selection)
-            kept, columns = kept[which], [column[which] for column in columns]
-            columns += [] if isinstance(selection, int) else [places]
-        return np.stack(columns) if columns else np.empty((0, len(kept)), np.int64), kept
+        columns, kept = list(indices), np.arange(indices.shape[1])
+        for d, size in enumerate(input.shape):
+            if numbers[d] != range(size):
+                places, which = _matches(columns[d], numbers[d])
+                columns, kept = [column[which] for column in columns], kept[which]
+                columns[d] = places
+        return np.array([columns[d] for d in remaining], np.int64).reshape(len(remaining), len(kept)), kept
 
     key = ("selected", *selections) if all(isinstance(selection, range) for selection in selections) else None
-    return rearranged(input, key, shape, move, rows=lambda: _rows(input, selections))
+    return rearranged(input, key, [len(numbers[d]) for d in remaining], move, rows=lambda: _rows(input, numbers))
 
 
-def _rows(input: SparseTensor, selections: Sequence[Selection]) -> np.ndarray | None:
+def _rows(input: SparseTensor, numbers: Sequence[Numbers]) -> np.ndarray | None:
     """The coordinates of a dense first level that hold the selected entries, in order; None for another first level, or for all."""
     level, part = input.format.levels[0], input.format.parts[0]
-    selected = selections[part.dimension]
-    if not isinstance(level, Dense) or not part.is_whole or selected == range(input.shape[part.dimension]):
+    selected, size = numbers[part.dimension], input.shape[part.dimension]
+    if not isinstance(level, Dense) or not part.is_whole or len(selected) >= size:
         return None
     if isinstance(selected, range):
-        return np.arange(selected.start, selected.stop, selected.step)
+        return np.arange(max(selected.start, 0), min(selected.stop, size), selected.step)
     return np.unique(np.array(selected, np.int64))
 
 
-def _matches(coordinates: np.ndarray, numbers: range | tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
+def _matches(coordinates: np.ndarray, numbers: Numbers) -> tuple[np.ndarray, np.ndarray | slice]:
     """Match coordinates with selected numbers: positions among the numbers, and indices of the matching coordinates.
 
     A coordinate matches several times if its number is repeated.
@@ -66,7 +69,7 @@ def _matches(coordinates: np.ndarray, numbers: range | tuple[int, ...]) -> tuple
     if isinstance(numbers, range):
         places, remainder = np.divmod(coordinates - numbers.start, numbers.step)
         inside = (remainder == 0) & (places >= 0) & (places < len(numbers))
-        return places[inside], np.flatnonzero(inside)
+        return places[inside], slice(None) if inside.all() else np.flatnonzero(inside)
     targets = np.array(numbers, np.int64)
     order = np.argsort(targets, kind="stable")
     first, last = (np.searchsorted(targets[order], coordinates, side) for side in ("left", "right"))
@@ -173,11 +176,10 @@ def getitem(input: SparseTensor, key: Any) -> Any:
     simple = [slice(None) if isinstance(key_, torch.Tensor) and not is_selection else key_ for key_ in keys]
     selected = [key_ for key_ in simple if key_ is not None]
     result = select_coordinates(input, [selection_of(*args) for args in zip(selected, input.shape, range(input.ndim), strict=True)])
-    places, at = [], 0
-    for key_ in keys:
-        result = result.unsqueeze(at) if key_ is None else result
-        places += [at] if isinstance(key_, torch.Tensor) else []
-        at += not isinstance(key_, int)
+    keys, sizes = [key_ for key_ in keys if not isinstance(key_, int)], iter(result.shape)
+    if len(keys) > result.ndim:
+        result = result.reshape([1 if key_ is None else next(sizes) for key_ in keys])
+    places = [at for at, key_ in enumerate(keys) if isinstance(key_, torch.Tensor)]
     return _picked(result, places, lists) if lists and not is_selection else result
 
 
@@ -357,24 +359,26 @@ def masked_select(input: Any, mask: Any) -> torch.Tensor:
     return getitem(input, mask) if isinstance(input, SparseTensor) else input[tuple(_places_of(mask))]
 
 
-def argwhere(input: SparseTensor) -> torch.Tensor:
-    """The coordinates of nonzero entries, one row for each, in row-major order; int64 of shape (n, ndim).
+def nonzero(input: SparseTensor, *, as_tuple: bool = False) -> Any:
+    """The coordinates of nonzero entries, one row for each, in row-major order; or, ``as_tuple``, one tensor for each dimension.
 
     >>> import numscorch as ns
-    >>> argwhere(ns.from_torch(torch.eye(2)))
+    >>> nonzero(ns.from_torch(torch.eye(2)))
     tensor([[0, 0],
             [1, 1]])
     """
     indices = coordinates(input.pattern)[:, values_of(input).detach() != 0]
-    columns = [as_numpy(row) for row in indices]
-    return indices[:, torch.from_numpy(sorting(columns, input.shape, indices.shape[1])[0])].t().contiguous()
+    order, _ = sorting([as_numpy(row) for row in indices], input.shape, indices.shape[1])
+    indices = indices[:, torch.from_numpy(order)]
+    return tuple(indices) if as_tuple else indices.t().contiguous()
 
 
 GATHERING: dict[str, Callable[..., Any]] = {
-    "argwhere": argwhere,
+    "argwhere": lambda input: nonzero(input),
     "gather": gather,
     "index_select": index_select,
     "masked_select": masked_select,
+    "nonzero": nonzero,
     "take": take,
     "take_along_dim": take_along_dim,
 }

@@ -20,10 +20,9 @@ from ..tensors.arrays import as_integer, as_integers, as_shape
 from ..tensors.modes import as_numpy
 from ..tensors.packing import coordinates
 from ..tensors.sparse_tensor import SparseTensor
-from .indexing import index_select
+from .indexing import index_select, select_coordinates
 from .naming import with_name
 from .rearranging import (
-    Moved,
     check_copies,
     complete_sizes,
     copied,
@@ -49,14 +48,7 @@ def flip(input: SparseTensor, *dims: Any, **named: Any) -> Any:
     flipped = tuple(normalize_dim(d, input.ndim) for d in as_integers(*(dims or (named["dims"],))))
     if len(set(flipped)) < len(flipped):
         raise SizeError(f"flip of dims {flipped}: name each once")
-
-    def move(indices: np.ndarray) -> Moved:
-        moved = indices.copy()
-        for d in flipped:
-            moved[d] = input.shape[d] - 1 - moved[d]
-        return moved, None
-
-    return rearranged(input, ("flip", flipped), input.shape, move)
+    return select_coordinates(input, [range(size)[:: -1 if d in flipped else 1] for d, size in enumerate(input.shape)])
 
 
 def roll(input: SparseTensor, shifts: Any, dims: Any = None) -> Any:
@@ -72,11 +64,11 @@ def roll(input: SparseTensor, shifts: Any, dims: Any = None) -> Any:
     if len(steps) != len(at):
         raise SizeError(f"roll by {len(steps)} shifts along {len(at)} dimensions: give one shift for each")
 
-    def move(indices: np.ndarray) -> Moved:
+    def move(indices: np.ndarray) -> np.ndarray:
         moved = indices.copy()
         for d, step in zip(at, steps, strict=True):
             moved[d] = (moved[d] + step) % max(input.shape[d], 1)
-        return moved, None
+        return moved
 
     return rearranged(input, ("roll", steps, at), input.shape, move)
 
@@ -90,9 +82,7 @@ def repeat(input: SparseTensor, *repeats: Any, **named: Any) -> Any:
     times = as_integers(*(repeats or (named["repeats"],)))
     if len(times) < input.ndim or min(times, default=0) < 0:
         raise SizeError(f"repeat {times} of a {input.ndim}-dimensional tensor: give a number for each dimension, none negative")
-    extents = (1,) * (len(times) - input.ndim) + tuple(input.shape)
-    shape = tuple(size * n for size, n in zip(extents, times, strict=True))
-    return copied(input, ("repeat", times), times, shape)
+    return copied(input, times)
 
 
 def tile(input: SparseTensor, *dims: Any, **named: Any) -> Any:
@@ -119,13 +109,7 @@ def pad(input: SparseTensor, pad: Sequence[int], mode: str = "constant", value: 
     shape = [size + before + after for size, (before, after) in zip(input.shape, pairs, strict=True)]
     if min(shape, default=0) < 0:
         raise SizeError(f"pad {tuple(pad)} of shape {tuple(input.shape)} would leave the shape {tuple(shape)}")
-
-    def move(indices: np.ndarray) -> Moved:
-        moved = indices + np.array([before for before, _ in pairs], np.int64)[:, None]
-        kept = np.flatnonzero(((moved >= 0) & (moved < np.array(shape, np.int64)[:, None])).all(axis=0))
-        return moved[:, kept], kept
-
-    return rearranged(input, ("pad", tuple(pairs)), shape, move)
+    return select_coordinates(input, [range(-before, size - before) for size, (before, _) in zip(as_shape(shape), pairs, strict=True)])
 
 
 def rot90(input: SparseTensor, k: int = 1, dims: Sequence[int] = (0, 1)) -> Any:
@@ -182,14 +166,8 @@ def triangle(input: SparseTensor, diagonal: int, lower: bool) -> SparseTensor:
     """The entries on and below (``lower``) or on and above a diagonal of the last two dimensions."""
     if input.ndim < 2:
         raise SizeError(f"tril and triu take matrices, not {input.ndim} dimensions")
-    diagonal = as_integer(diagonal)
-
-    def move(indices: np.ndarray) -> Moved:
-        above = indices[-1] - indices[-2] - diagonal
-        kept = np.flatnonzero(above <= 0 if lower else above >= 0)
-        return indices[:, kept], kept
-
-    return rearranged(input, ("triangle", diagonal, lower), input.shape, move)
+    diagonal, is_inside = as_integer(diagonal), np.less_equal if lower else np.greater_equal
+    return rearranged(input, ("triangle", diagonal, lower), input.shape, keep=lambda at: is_inside(at[-1] - at[-2], diagonal))
 
 
 def diagonal(input: SparseTensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
@@ -198,16 +176,16 @@ def diagonal(input: SparseTensor, offset: int = 0, dim1: int = 0, dim2: int = 1)
     if first == second:
         raise SizeError(f"diagonal of dim {dim1} and dim {dim2}: give two different dimensions")
     offset = as_integer(offset)
-    rows, columns = input.shape[first], input.shape[second]
-    length = max(min(rows, columns - offset) if offset >= 0 else min(rows + offset, columns), 0)
+    length = max(min(input.shape[first] + min(offset, 0), input.shape[second] - max(offset, 0)), 0)
     other_dims = [d for d in range(input.ndim) if d not in (first, second)]
-
-    def move(indices: np.ndarray) -> Moved:
-        kept = np.flatnonzero(indices[second] - indices[first] == offset)
-        along = np.minimum(indices[first], indices[second])
-        return np.stack([*(indices[d][kept] for d in other_dims), along[kept]]), kept
-
-    return rearranged(input, ("diagonal", offset, first, second), [*(input.shape[d] for d in other_dims), length], move, order=False)
+    return rearranged(
+        input,
+        ("diagonal", offset, first, second),
+        [*(input.shape[d] for d in other_dims), length],
+        lambda at: np.stack([*at[other_dims], np.minimum(at[first], at[second])]),
+        keep=lambda at: at[second] - at[first] == offset,
+        order=False,
+    )
 
 
 def diag(input: SparseTensor, diagonal: int = 0) -> Any:
@@ -230,19 +208,15 @@ def diag_embed(input: SparseTensor, offset: int = 0, dim1: int = -2, dim2: int =
     rows, columns = normalize_dim(dim1, order), normalize_dim(dim2, order)
     if rows == columns:
         raise SizeError(f"diag_embed in dim {dim1} and dim {dim2}: give two different dimensions")
-    size = input.shape[-1] + abs(offset)
-    other_dims = [d for d in range(order) if d not in (rows, columns)]
-    shape = [size] * order
-    for d, extent in zip(other_dims, input.shape, strict=False):
-        shape[d] = extent
-
-    def move(indices: np.ndarray) -> Moved:
-        moved = np.empty((order, indices.shape[1]), np.int64)
-        moved[other_dims] = indices[:-1]
-        moved[rows], moved[columns] = indices[-1] + max(-offset, 0), indices[-1] + max(offset, 0)
-        return moved, None
-
-    return rearranged(input, ("diag_embed", offset, rows, columns), shape, move, order=False)
+    sizes = [*input.shape[:-1], *[input.shape[-1] + abs(offset)] * 2]
+    places = np.argsort([*(d for d in range(order) if d not in (rows, columns)), rows, columns])  # of the result's dimensions in sizes
+    return rearranged(
+        input,
+        ("diag_embed", offset, rows, columns),
+        [sizes[place] for place in places],
+        lambda at: np.stack([*at[:-1], at[-1] + max(-offset, 0), at[-1] + max(offset, 0)])[places],
+        order=False,
+    )
 
 
 def trace(input: SparseTensor) -> Any:
@@ -295,21 +269,16 @@ def unflatten(input: SparseTensor, dim: int, sizes: Sequence[int]) -> Any:
 
 
 def _at_least(order: int) -> Callable[..., Any]:
+    def grown(input: Any) -> Any:
+        shape = (1,) * (min(order, 2) - input.ndim) + tuple(input.shape)  # the first two are added at the front, the third at the end
+        return input.reshape(shape + (1,) * (order - len(shape)))
+
     def at_least(*tensors: Any) -> Any:
         if len(tensors) == 1 and not isinstance(tensors[0], list | tuple):
-            return _with_dimensions(tensors[0], order)
-        return tuple(_with_dimensions(t, order) for t in (tensors[0] if len(tensors) == 1 else tensors))
+            return grown(tensors[0])
+        return tuple(map(grown, tensors[0] if len(tensors) == 1 else tensors))
 
     return with_name(at_least, f"atleast_{order}d", f"Add dimensions of size 1 if there are fewer than {order}.")
-
-
-def _with_dimensions(input: Any, order: int) -> Any:
-    """Add dimensions of size 1 where torch does: the first two at the front, the third at the end."""
-    if not isinstance(input, SparseTensor):
-        return getattr(torch, f"atleast_{order}d")(input)
-    shape = tuple(input.shape)
-    shape = (1,) * (min(order, 2) - len(shape)) + shape
-    return reshape(input, shape + (1,) * (order - len(shape)))
 
 
 def _like(name: str) -> Callable[..., Any]:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch.nn import init
 
-from ..convert.construct import from_coo, from_torch
+from ..convert.construct import from_torch
 from ..convert.values import densified, others_at, strided, values_of
 from ..errors import OperandError, RangeError, SizeError, UnsupportedError
 from ..frontend.broadcasting import broadcast_shape
@@ -17,8 +17,9 @@ from ..ir.format import COO
 from ..tensors.packing import at_entries
 from ..tensors.parameter import unwrapped
 from ..tensors.sparse_tensor import OPERATORS, SparseTensor
+from .attributes import eliminate_zeros
 from .elementwise import add, mul
-from .indexing import MASKS, argwhere, getitem
+from .indexing import MASKS, getitem, nonzero
 from .naming import with_name
 from .unary import written
 
@@ -125,9 +126,8 @@ def equal(input: Any, other: Any) -> bool:
 
 
 def _nonzeros(tensor: Any) -> SparseTensor:
-    entries = tensor.to(COO(tensor.ndim)) if isinstance(tensor, SparseTensor) else from_torch(tensor, COO(tensor.ndim), copy=False)
-    is_nonzero = entries.values.detach() != 0
-    return from_coo(entries.indices()[:, is_nonzero], entries.values.detach()[is_nonzero], entries.shape)
+    format = COO(tensor.ndim)
+    return eliminate_zeros(tensor.to(format) if isinstance(tensor, SparseTensor) else from_torch(tensor, format, copy=False))
 
 
 def allclose(input: Any, other: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> bool:
@@ -158,8 +158,7 @@ def _like(make: Callable[..., torch.Tensor]) -> Callable[..., SparseTensor]:
     ) -> Any:
         if layout is torch.strided:
             example = input._values.new_zeros(()).expand(input.shape)
-            contiguous = torch.contiguous_format
-            return make(example, *args, dtype=dtype, memory_format=contiguous, requires_grad=requires_grad, **kwargs)
+            return make(example, *args, dtype=dtype, memory_format=torch.contiguous_format, requires_grad=requires_grad, **kwargs)
         input = input if layout is None else OPERATORS["to_sparse"](input, layout=layout)
         values = at_entries(input.pattern, lambda values: make(values, *args, dtype=dtype, **kwargs), input._values.detach())
         return SparseTensor(input.pattern, values.requires_grad_() if requires_grad else values)
@@ -170,12 +169,6 @@ def _like(make: Callable[..., torch.Tensor]) -> Callable[..., SparseTensor]:
 
 
 LIKE = {f"{name}_like": _like(getattr(torch, f"{name}_like")) for name in ("empty", "full", "ones", "rand", "randn", "zeros")}
-
-
-def nonzero(input: SparseTensor, *, as_tuple: bool = False) -> Any:
-    """The coordinates of nonzero entries in row-major order."""
-    places = _nonzeros(input).indices()
-    return tuple(places) if as_tuple else places.t()
 
 
 class VectorEntry(torch.Tensor):
@@ -291,15 +284,14 @@ def _dense_key(input: torch.Tensor, key: Any) -> tuple[Any, ...]:
     for part in key if isinstance(key, tuple) else (key,):
         if not isinstance(part, SparseTensor):
             keys.append(part)
-            continue
-        if part.dtype.is_floating_point or part.dtype.is_complex:
+        elif part.dtype.is_floating_point or part.dtype.is_complex:
             raise OperandError(f"an index of sparse {part.dtype} values: index by a sparse mask, as A != 0, or by integers")
-        if part.dtype not in MASKS:
+        elif part.dtype not in MASKS:
             keys.append(densified(part, "an index", "unstored entries are indices 0"))
-            continue
-        if len(keys) == 0 and part.shape != input.shape[: part.ndim]:
+        elif not keys and part.shape != input.shape[: part.ndim]:
             raise RangeError(f"a mask of shape {tuple(part.shape)} for the first dimensions of a tensor of shape {tuple(input.shape)}")
-        keys += argwhere(part).unbind(1)
+        else:
+            keys += nonzero(part, as_tuple=True)
     return tuple(keys)
 
 
@@ -374,7 +366,6 @@ OBJECTS: dict[str, Callable[..., Any]] = {
     "clone": lambda input, *, memory_format=None: SparseTensor(input.pattern, input._values.clone()),
     "contiguous": lambda input, *, memory_format=None: input,
     "count_nonzero": lambda input, dim=None: OPERATORS["sum"](input != 0, dim),
-    "nonzero": nonzero,
     "copy_": copy_,
     "fill_diagonal_": fill_diagonal_,
     "detach": lambda input: SparseTensor(input.pattern, input._values.detach()),

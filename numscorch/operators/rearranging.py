@@ -30,14 +30,15 @@ from ..tensors.packing import coordinates, entries_in, is_identity, numbered, pa
 from ..tensors.sparse_tensor import SparseTensor
 
 MOST_MOVES = 32  # moves cached per pattern
-Moved = tuple[np.ndarray, np.ndarray | None]  # coordinates, and the indices of their entries; None for all entries in order
+Moved = np.ndarray | tuple[np.ndarray, np.ndarray]  # coordinates of the entries in order, or coordinates and indices of their entries
 
 
 def rearranged(
     A: SparseTensor,
     key: Hashable,
     shape: Sequence[int],
-    move: Callable[[np.ndarray], Moved],
+    move: Callable[[np.ndarray], Moved] = lambda indices: indices,
+    keep: Callable[[np.ndarray], np.ndarray] | None = None,
     order: bool = True,
     copies: int = 1,
     rows: Callable[[], np.ndarray | None] = lambda: None,
@@ -48,7 +49,8 @@ def rearranged(
         A: the tensor.
         key: identifies this move among those of the pattern; None disables caching.
         shape: the result's shape; a result without dimensions is a strided tensor.
-        move: maps coordinates of shape (ndim, n) to new coordinates and the indices of their entries.
+        move: maps coordinates of shape (ndim, n) to new ones, or to new ones and the indices of their entries.
+        keep: which of the coordinates are moved; all by default.
         order: whether the result has the dimensions of ``A``, so that its format can be kept.
         copies: number of result entries for each entry of ``A``.
         rows: returns the coordinates of a dense first level whose entries are moved; None for all.
@@ -62,9 +64,13 @@ def rearranged(
 
     def build() -> Conversion:
         indices, positions = entries_in(A.pattern, rows())
-        moved, kept = move(indices)
-        target, slots, sorting = pack(moved, shape, fitting(A, shape, order), A.pattern.index_dtype)
-        source = sorting if kept is None else kept[sorting]
+        if keep is not None:
+            kept = np.flatnonzero(keep(indices))
+            indices, positions = indices[:, kept], kept if positions is None else positions[kept]
+        moved = move(indices)
+        places, sources = moved if isinstance(moved, tuple) else (moved, None)
+        target, slots, source = pack(places, shape, fitting(A, shape, order), A.pattern.index_dtype)
+        source = source if sources is None else sources[source]
         source = source if positions is None else positions[source]
         return Conversion(target, torch.from_numpy(source), None if is_identity(slots, target.nnz) else torch.from_numpy(slots))
 
@@ -140,12 +146,12 @@ def reshape(input: SparseTensor, *sizes: Any, shape: Sequence[int] | None = None
     if before != after and prod(before) > INT64_MAX:
         raise SizeError(f"reshape of {tuple(input.shape)} to {target}: it has more elements than int64 can count")
 
-    def move(indices: np.ndarray) -> Moved:
-        if before == after:  # only dimensions of size 1 are added or removed
-            moved = np.zeros((len(target), indices.shape[1]), np.int64)
-            moved[[at for at, size in enumerate(target) if size != 1]] = indices[[at for at, size in enumerate(input.shape) if size != 1]]
-            return moved, None
-        return unraveled(as_numpy(numbered(list(torch.from_numpy(indices)), input.shape)), target), None
+    def move(indices: np.ndarray) -> np.ndarray:
+        if before != after:
+            return unraveled(as_numpy(numbered(list(torch.from_numpy(indices)), input.shape)), target)
+        moved = np.zeros((len(target), indices.shape[1]), np.int64)  # only dimensions of size 1 are added or removed
+        moved[np.not_equal(target, 1)] = indices[np.not_equal(input.shape, 1)]
+        return moved
 
     return rearranged(input, ("reshape", target), target, move, order=False)
 
@@ -207,22 +213,21 @@ def expand(input: SparseTensor, *sizes: Any) -> Any:
     target = tuple(size if new == -1 else new for size, new in zip(extents, target, strict=False))
     if len(target) < input.ndim or any(size not in (1, new) or new < 0 for size, new in zip(extents, target, strict=True)):
         raise SizeError(f"a tensor of shape {tuple(input.shape)} can't be expanded to {target}: only sizes of 1 grow")
-    times = [new if size != new else 1 for size, new in zip(extents, target, strict=True)]
-    return copied(input, ("expand", target), times, target)
+    return copied(input, tuple(new if size != new else 1 for size, new in zip(extents, target, strict=True)))
 
 
-def copied(input: SparseTensor, key: Hashable, times: Sequence[int], shape: Sequence[int]) -> Any:
-    """Tile the entries along each dimension of a shape, which may have more leading dimensions."""
-    added, count = len(shape) - input.ndim, prod(times)
+def copied(input: SparseTensor, times: tuple[int, ...]) -> Any:
+    """Tile the entries along each dimension; there may be more numbers than dimensions, for new leading ones."""
+    added, count = len(times) - input.ndim, prod(times)
     extents = (1,) * added + tuple(input.shape)
 
     def move(indices: np.ndarray) -> Moved:
         steps = unraveled(np.arange(count), times) * np.array(extents, np.int64)[:, None]
-        full = np.concatenate([np.zeros((added, indices.shape[1]), np.int64), indices])
-        moved = (full[:, :, None] + steps[:, None, :]).reshape(len(shape), indices.shape[1] * count)
+        full = np.pad(indices, ((added, 0), (0, 0)))
+        moved = (full[:, :, None] + steps[:, None, :]).reshape(len(times), indices.shape[1] * count)
         return moved, np.repeat(np.arange(indices.shape[1]), count)
 
-    return rearranged(input, key, shape, move, copies=count)
+    return rearranged(input, ("copied", times), [size * n for size, n in zip(extents, times, strict=True)], move, copies=count)
 
 
 def cat(tensors: Sequence[Any], dim: int = 0) -> Any:
@@ -241,27 +246,26 @@ def cat(tensors: Sequence[Any], dim: int = 0) -> Any:
     parts = [t for t in every if tuple(t.shape) != (0,)] or every[:1]
     first = parts[0]
     at = normalize_dim(dim, first.ndim)
-    other_sizes = [(t.ndim, *t.shape[:at], *t.shape[at + 1 :]) for t in parts]
-    if any(sizes != other_sizes[0] for sizes in other_sizes):
+    if len({(*t.shape[:at], None, *t.shape[at + 1 :]) for t in parts}) > 1:
         raise SizeError(f"cat along dim {dim} of shapes {', '.join(str(tuple(t.shape)) for t in parts)}: other sizes differ")
-    sizes = [t.shape[at] for t in parts]
-    starts = np.zeros((len(parts), first.ndim), np.int64)
-    starts[1:, at] = np.cumsum(sizes[:-1])
-    shape = (*first.shape[:at], sum(sizes), *first.shape[at + 1 :])
     dtype = result_type((t.dtype, 1) for t in every)
-    return join_entries([t.to(dtype) for t in parts], starts, shape, fitting(first, shape, True))
+    return join_entries([t.to(dtype) for t in parts], (at,))
 
 
-def join_entries(tensors: Sequence[SparseTensor], starts: np.ndarray, shape: Sequence[int], format: Format) -> SparseTensor:
-    """A tensor of the entries of several tensors, each shifted by its start.
+def join_entries(tensors: Sequence[SparseTensor], dims: Sequence[int], format: Format | None = None) -> SparseTensor:
+    """Place each tensor behind the previous one along every one of some dimensions; by default in the format that fits the first one.
 
     Raises:
         SizeError: the result exceeds the memory limit, or a size exceeds int64.
     """
-    shape = as_shape(shape)
-    check_copies(sum(t.nnz for t in tensors), shape, tensors[0])
+    first = tensors[0]
+    shape = as_shape([sum(t.shape[d] for t in tensors) if d in dims else size for d, size in enumerate(first.shape)])
+    check_copies(sum(t.nnz for t in tensors), shape, first)
+    sizes = np.array([[t.shape[d] * (d in dims) for d in range(t.ndim)] for t in tensors], np.int64)
+    starts = sizes.cumsum(axis=0) - sizes
     places = [as_numpy(coordinates(t.pattern)) + start[:, None] for t, start in zip(tensors, starts, strict=True)]
-    return assemble(np.concatenate(places, axis=1), torch.cat([values_of(t) for t in tensors]), shape, format)
+    values = torch.cat([values_of(t) for t in tensors])
+    return assemble(np.concatenate(places, axis=1), values, shape, fitting(first, shape, True) if format is None else format)
 
 
 def rearrange(tensor: Any, pattern: str, /, **sizes: int) -> Any:

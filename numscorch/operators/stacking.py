@@ -111,8 +111,7 @@ def _stack_one_format(tensors: Sequence[SparseTensor], dim: int) -> SparseTensor
     shape = (*tensors[0].shape[:dim], len(tensors), *tensors[0].shape[dim:])
     check_copies(sum(tensor.nnz for tensor in tensors), shape, tensors[0])
     if not all(isinstance(level, JOINED) for level in inner.levels):
-        starts = np.arange(len(tensors))[:, None] * np.eye(len(shape), dtype=np.int64)[dim]
-        return join_entries([unsqueeze(tensor, dim) for tensor in tensors], starts, shape, format)
+        return join_entries([unsqueeze(tensor, dim) for tensor in tensors], (dim,), format)
     patterns = [tensor.pattern for tensor in tensors]
     count = sum(pattern.nnz for pattern in patterns)
     wide = any(pattern.index_dtype == "int64" for pattern in patterns)
@@ -158,11 +157,8 @@ def block_diag(*tensors: Any) -> SparseTensor:
     tensor([[1., 1., 0.],
             [0., 0., 5.]])
     """
-    matrices = [_matrix(tensor) for tensor in tensors]
-    sizes = np.array([matrix.shape for matrix in matrices])
-    shape = tuple(map(sum, zip(*sizes.tolist(), strict=True)))
     first = next(tensor for tensor in tensors if isinstance(tensor, SparseTensor))
-    return join_entries(matrices, sizes.cumsum(0) - sizes, shape, common_format(first.format) if first.ndim == 2 else COO(2))
+    return join_entries([_matrix(tensor) for tensor in tensors], (0, 1), common_format(first.format) if first.ndim == 2 else COO(2))
 
 
 def _matrix(tensor: Any) -> SparseTensor:
