@@ -53,17 +53,26 @@ from .interop.graph_libraries import (
     to_torch_sparse as _to_torch_sparse,
 )
 from .ir.format import BCSR, COO, CSC, CSF, CSR, DCSC, DCSR, DIA, ELL, NM, NMG, Format
-from .operators.attributes import coalesce, ordered as _ordered, sort
-from .operators.constructors import diag, diags, empty, eye, full, ones, rand, randn, tensor, zeros
-from .operators.naming import fallback as _fallback, publish as _publish
-from .operators.sparse_constructors import (
+from .operators.comparison import coalesce, ordered as _ordered, sort
+from .operators.constructors import (
+    diag,
+    diags,
+    empty,
+    eye,
+    full,
+    ones,
+    rand,
+    randn,
     sparse_bsc_tensor,
     sparse_bsr_tensor,
     sparse_compressed_tensor,
     sparse_coo_tensor,
     sparse_csc_tensor,
     sparse_csr_tensor,
+    tensor,
+    zeros,
 )
+from .operators.naming import fallback as _fallback, publish as _publish
 from .operators.stacking import stack
 from .programs.autotuning import autotune
 from .sparsifiers.registration import _find_sparsifier, register_sparsifier

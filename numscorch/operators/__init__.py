@@ -23,17 +23,18 @@ from ..tensors.graph_breaks import graph_break
 from ..tensors.parameter import SparseParameter, unwrapped
 from ..tensors.sparse_tensor import FUNCTIONS, OPERATORS, SparseTensor
 from .arguments import checked
-from .attributes import ATTRIBUTES, eliminate_zeros
+from .attributes import ATTRIBUTES, contains, iterated
 from .binary import BINARY
+from .comparison import COMPARISON
 from .elementwise import BITWISE, NAMED, is_sparse, mul
-from .indexing import GATHERING, getitem, narrow, select
-from .moves import MOVES, diagonal, triangle
+from .indexing import INDEXING, getitem
+from .moves import OTHER
 from .naming import torchs, with_name
-from .objects import INITIAL, OBJECTS, contains, in_place_of, iterated, masked_getitem, masked_setitem, setitem
+from .objects import IN_PLACE, INITIAL, in_place_of, masked_getitem, masked_setitem, setitem
 from .products import PRODUCT_OPERATORS, matmul, multi_dot, sampled_addmm, sparse_mm
-from .rearranging import cat, expand, flatten, rearrange, reshape, squeeze, transpose, unsqueeze
+from .rearranging import RESHAPING
 from .reducing import REDUCING
-from .stacking import PIECES, stack
+from .stacking import JOINING, stack
 from .statistics import STATISTICS, linalg_norm, norm
 
 CASTS = {
@@ -79,31 +80,12 @@ TABLES: dict[str, Callable[..., Any]] = {
     **BINARY,
     **REDUCING,
     **STATISTICS,
-    "cat": cat,
-    "concat": cat,
-    "diagonal": diagonal,
-    "eliminate_zeros": eliminate_zeros,
-    "expand": expand,
-    "flatten": flatten,
-    "narrow": narrow,
-    "permute": lambda input, *dims, **named: input.permute(*dims, **named),
-    "rearrange": rearrange,
-    "reshape": reshape,
-    "select": select,
-    "squeeze": squeeze,
-    "stack": stack,
-    "swapaxes": transpose,
-    "swapdims": transpose,
-    "t": SparseTensor.t,
-    "transpose": transpose,
-    "tril": lambda input, diagonal=0: triangle(input, diagonal, lower=True),
-    "triu": lambda input, diagonal=0: triangle(input, diagonal, lower=False),
-    "unsqueeze": unsqueeze,
-    "view": reshape,
-    **MOVES,
-    **PIECES,
-    **GATHERING,
-    **OBJECTS,
+    **COMPARISON,
+    **INDEXING,
+    **JOINING,
+    **RESHAPING,
+    **OTHER,
+    **IN_PLACE,
     **ATTRIBUTES,
     **{name: _cast(dtype) for name, dtype in CASTS.items()},
 }

@@ -1,25 +1,23 @@
-"""Attributes and methods that code for dense tensors, or for torch's sparse tensors, expects.
+"""Attributes and methods of torch.Tensor: data type, memory, autograd state and iteration; tensors like another one.
 
-These are the data type, memory and autograd state; and the layout, index arrays, conversions between layouts, and sorted coordinates.
+And those of torch's sparse tensors: the layout, its index arrays, and conversions between layouts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from math import prod
 from typing import Any
 
 import torch
 
-from ..convert.construct import assemble, from_coo
-from ..convert.conversions import converted, to_format
-from ..convert.matrices import sorts
-from ..errors import MissingError, SizeError, UnsupportedError
+from ..convert.conversions import to_format
+from ..convert.values import values_of
+from ..errors import MissingError, OperandError, SizeError, UnsupportedError
 from ..ir.format import sorted_format
-from ..tensors.modes import as_numpy
-from ..tensors.packing import coordinates, of_entries
-from ..tensors.sparse_tensor import PROPERTIES, SparseTensor
+from ..tensors.packing import at_entries
+from ..tensors.sparse_tensor import OPERATORS, PROPERTIES, SparseTensor
 from ..tensors.suggestions import type_name
 from ..tensors.torch_layouts import BY_ROWS, COMPRESSED, TorchLayout, compressed_arrays, format_of, layout_of
 from ..tensors.validate import disorder
@@ -96,6 +94,112 @@ def _new_tensor(name: str) -> Callable[..., torch.Tensor]:
         return getattr(input.values, name)(*args, **kwargs)
 
     return with_name(new, name, f"torch's {name}: a dense tensor with the values' data type.")
+
+
+def share_memory_(input: SparseTensor) -> SparseTensor:
+    """Move the values and index arrays to shared memory; returns the tensor itself.
+
+    >>> import numscorch as ns
+    >>> share_memory_(ns.from_torch(torch.eye(2))).is_shared()
+    True
+    """
+    for array in _arrays(input):
+        array.share_memory_()
+    return input
+
+
+def _arrays(input: SparseTensor) -> list[torch.Tensor]:
+    return [input._values, *(array for level in input.pattern.arrays for array in level)]
+
+
+def item(input: SparseTensor) -> Any:
+    """The single entry as a Python number.
+
+    Raises:
+        SizeError: the tensor does not have exactly one entry.
+    """
+    if prod(input.shape) != 1:
+        raise SizeError(f"item() of a tensor of shape {tuple(input.shape)}: it has {prod(input.shape)} entries, not one")
+    return input.to_dense().item()
+
+
+def contains(input: SparseTensor, element: Any) -> bool:
+    """Whether an entry, stored or not, equals a number or the corresponding entry of a tensor. O(nnz) for numbers.
+
+    Raises:
+        OperandError: ``element`` is neither a number nor a tensor.
+
+    >>> import numscorch as ns
+    >>> A = ns.from_torch(torch.eye(2))
+    >>> 0 in A, 1 in A, 2 in A
+    (True, True, False)
+    """
+    if not isinstance(element, torch.Tensor | SparseTensor | int | float | complex):
+        raise OperandError(f"`in` a SparseTensor takes a number or a tensor, not {type(element).__name__}")
+    if getattr(element, "ndim", 0):
+        return bool(OPERATORS["eq"](input, element).any())
+    number = element if isinstance(element, int | float | complex) else element.item()
+    return (number == 0 and input.nnz < prod(input.shape)) or bool((values_of(input) == number).any())
+
+
+def _like(make: Callable[..., torch.Tensor]) -> Callable[..., SparseTensor]:
+    def like(
+        input: SparseTensor,
+        *args: Any,
+        dtype: torch.dtype | None = None,
+        layout: torch.layout | None = None,
+        requires_grad: bool = False,
+        memory_format: Any = None,
+        **kwargs: Any,
+    ) -> Any:
+        if layout is torch.strided:
+            example = input._values.new_zeros(()).expand(input.shape)
+            return make(example, *args, dtype=dtype, memory_format=torch.contiguous_format, requires_grad=requires_grad, **kwargs)
+        input = input if layout is None else to_sparse(input, layout=layout)
+        values = at_entries(input.pattern, lambda values: make(values, *args, dtype=dtype, **kwargs), input._values.detach())
+        return SparseTensor(input.pattern, values.requires_grad_() if requires_grad else values)
+
+    return with_name(
+        like, make.__name__, f"torch's {make.__name__} at the stored entries; with ``layout=torch.strided``, a dense tensor of all entries."
+    )
+
+
+LIKE = {f"{name}_like": _like(getattr(torch, f"{name}_like")) for name in ("empty", "full", "ones", "rand", "randn", "zeros")}
+
+
+class VectorEntry(torch.Tensor):
+    """An entry of a vector of integers or booleans; torch functions treat it as a plain tensor.
+
+    ``D[v]`` unpacks a vector ``v`` of fewer than 32 plain tensors into a tuple of indices. Entries of a tensor subclass make
+    torch dispatch on ``v`` instead.
+    """
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return func(*_plain(args), **_plain(kwargs or {}))
+
+
+def _plain(argument: Any) -> Any:
+    """The arguments of a function, with entries converted to plain tensors."""
+    match argument:
+        case VectorEntry():
+            with torch._C.DisableTorchFunctionSubclass():
+                return argument.as_subclass(torch.Tensor)
+        case tuple() | list() if type(argument) in (tuple, list):
+            return type(argument)(map(_plain, argument))
+        case dict():
+            return {key: _plain(value) for key, value in argument.items()}
+        case _:
+            return argument
+
+
+def iterated(input: SparseTensor) -> Iterator[Any]:
+    """Iterate over the slices along the first dimension."""
+    if not input.ndim:
+        raise SizeError("iteration over a tensor without dimensions")
+    slices = (input[at] for at in range(input.shape[0]))
+    is_index = input.ndim == 1 and not (input.dtype.is_floating_point or input.dtype.is_complex)
+    return (entry.as_subclass(VectorEntry) for entry in slices) if is_index else slices
 
 
 # ---- layouts of torch
@@ -186,77 +290,6 @@ def stored(A: SparseTensor) -> int:
     return compressed_arrays(A.pattern, stored_layout)[1].shape[-1]
 
 
-# ---- order of the entries
-
-
-def ordered(A: SparseTensor) -> SparseTensor:
-    """The tensor with sorted, unique coordinates; the tensor itself if they already are.
-
-    Unordered levels are sorted and become ordered. Unchecked arrays are validated, and entries with equal coordinates are
-    summed. The pattern caches the check and the sorting. The first call takes O(nnz), or O(nnz log nnz) if it sorts.
-
-    >>> import numscorch as ns
-    >>> A = ns.from_csr([0, 3], [2, 0, 2], [1.0, 2.0, 3.0], (1, 3), assume_sorted=True, check_invariants=False)
-    >>> ordered(A).to_scipy().indices.tolist(), ordered(A).values.tolist()
-    ([0, 2], [2.0, 4.0])
-    """
-    target = sorted_format(A.format)
-    if sorts(A.pattern, target) and "disorder" not in A.pattern.derived:
-        converted(A.pattern, target)  # the conversion also detects repeated coordinates
-    if A.pattern.remember("disorder", lambda: disorder(A.pattern)) is None:
-        return to_format(A, target)
-    return assemble(as_numpy(coordinates(A.pattern)), of_entries(A.pattern, A.values), A.pattern.shape, target)
-
-
-def coalesce(input: Any) -> Any:
-    """Sort coordinates and sum entries with equal ones; calls ``input.coalesce()``, also for torch's sparse tensors.
-
-    >>> import numscorch as ns
-    >>> A = ns.from_torch(torch.eye(2))
-    >>> ns.coalesce(A) is A
-    True
-    """
-    return input.coalesce()
-
-
-def sort(input: Any, *args: Any, **kwargs: Any) -> Any:
-    """Sort the coordinates in each row of a SparseTensor; other tensors go to torch.sort.
-
-    Raises:
-        UnsupportedError: a SparseTensor with further arguments: torch.sort sorts values, this function coordinates.
-
-    >>> import numscorch as ns
-    >>> A = ns.from_torch(torch.eye(2), "(i, j) -> (i: dense, j: compressed(ordered=False))")
-    >>> ns.sort(A).format.name, ns.sort(torch.tensor([2, 1])).values
-    ('CSR', tensor([1, 2]))
-    """
-    if not isinstance(input, SparseTensor):
-        return torch.sort(input, *args, **kwargs)
-    if args or kwargs:
-        raise UnsupportedError("sort of a SparseTensor puts the coordinates of each row in order, and takes nothing else: sort A.values")
-    return ordered(input)
-
-
-def eliminate_zeros(input: Any) -> Any:
-    """The tensor without stored zeros, in the same format; unlike SciPy's method, it changes nothing in place. O(nnz).
-
-    Returns the tensor itself if it stores no zero, and dense tensors unchanged. Formats of blocks, diagonals and fixed lengths store
-    zeros beside other entries. Gradients flow to the remaining values.
-
-    >>> import numscorch as ns
-    >>> A = ns.from_coo([[0, 1], [1, 0]], torch.tensor([0.0, 2.0]), (2, 2), ns.CSR)
-    >>> A.nnz, A.eliminate_zeros().nnz, ns.eliminate_zeros(A).values
-    (2, 1, tensor([2.]))
-    """
-    if not isinstance(input, SparseTensor):
-        return input
-    values = of_entries(input.pattern, input.values)
-    is_kept = values.detach() != 0
-    if is_kept.all():
-        return input
-    return from_coo(coordinates(input.pattern)[:, is_kept], values[is_kept], input.pattern.shape, input.format)
-
-
 PROPERTIES.update(
     {
         "__qualname__": type_name,
@@ -283,20 +316,29 @@ PROPERTIES.update(
 )
 ATTRIBUTES: dict[str, Callable[..., Any]] = {
     **{name: _new_tensor(name) for name in ("new_empty", "new_full", "new_ones", "new_tensor", "new_zeros")},
+    **LIKE,
     "adjoint": mH,
+    "clone": lambda input, *, memory_format=None: SparseTensor(input.pattern, input._values.clone()),
+    "contiguous": lambda input, *, memory_format=None: input,
     "cpu": lambda input: input,
     "cuda": lambda input, *args, **kwargs: input.to("cuda"),
+    "detach": lambda input: SparseTensor(input.pattern, input._values.detach()),
     "element_size": lambda input: input.values.element_size(),
     "get_device": lambda input: -1,
     "is_complex": lambda input: input.dtype.is_complex,
     "is_contiguous": lambda input, memory_format=None: True,
     "is_floating_point": lambda input: input.dtype.is_floating_point,
+    "is_shared": lambda input: all(array.is_shared() for array in _arrays(input)),
     "is_signed": lambda input: input.dtype.is_signed,
+    "item": item,
     "ndimension": lambda input: input.ndim,
     "nelement": lambda input: prod(input.shape),
+    "numel": lambda input: prod(input.shape),
     "register_hook": register_hook,
     "retain_grad": lambda input: input.values.retain_grad(),
+    "share_memory_": share_memory_,
     "stride": _stride,
+    "tolist": lambda input: input.to_dense().tolist(),
     "type": _type,
     "type_as": _type_as,
     "to_sparse": to_sparse,

@@ -1,4 +1,4 @@
-"""Indexing by integers, slices, lists, masks and index tensors, with torch's semantics; and select, narrow, gather, take, argwhere.
+"""Indexing by integers, slices, lists, masks and index tensors, with torch's semantics; and select, narrow, gather, take, nonzero.
 
 Gathering n single entries returns a dense tensor in O(n log nnz); slices stay sparse.
 """
@@ -373,12 +373,14 @@ def nonzero(input: SparseTensor, *, as_tuple: bool = False) -> Any:
     return tuple(indices) if as_tuple else indices.t().contiguous()
 
 
-GATHERING: dict[str, Callable[..., Any]] = {
+INDEXING: dict[str, Callable[..., Any]] = {
     "argwhere": lambda input: nonzero(input),
     "gather": gather,
     "index_select": index_select,
     "masked_select": masked_select,
+    "narrow": narrow,
     "nonzero": nonzero,
+    "select": select,
     "take": take,
     "take_along_dim": take_along_dim,
 }

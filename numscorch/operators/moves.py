@@ -1,7 +1,4 @@
-"""Entry moves: flip, roll, repeat, pad, triangles and diagonals; and changes of dimensions: movedim, unflatten, atleast_*d.
-
-As in ``rearranging``, moves are cached with the pattern.
-"""
+"""torch's other operators: flip, roll, repeat, pad, triangles, diagonals, Kronecker products, differences and cumulative sums."""
 
 from __future__ import annotations
 
@@ -20,13 +17,11 @@ from ..tensors.arrays import as_integer, as_integers, as_shape
 from ..tensors.modes import as_numpy
 from ..tensors.packing import coordinates
 from ..tensors.sparse_tensor import SparseTensor
-from .indexing import index_select, select_coordinates
-from .naming import with_name
+from .elementwise import sub
+from .indexing import index_select, narrow, select_coordinates
 from .rearranging import (
     check_copies,
-    complete_sizes,
     copied,
-    expand,
     fitting,
     flatten,
     normalize_dim,
@@ -35,6 +30,8 @@ from .rearranging import (
     transpose,
 )
 from .reducing import sum as total
+from .stacking import cat
+from .unary import of_dense
 
 
 def flip(input: SparseTensor, *dims: Any, **named: Any) -> Any:
@@ -248,69 +245,46 @@ def kron(input: Any, other: Any) -> SparseTensor:
     return assemble(indices.reshape(order, values.numel()), values.reshape(-1), shape, fitting(template, shape, True))
 
 
-def movedim(input: SparseTensor, source: Any, destination: Any) -> SparseTensor:
-    """Move dimensions to other positions; the remaining ones keep their order. No array is copied."""
-    before, after = ([normalize_dim(d, input.ndim) for d in as_integers(dims_)] for dims_ in (source, destination))
-    if len(before) != len(after) or len(set(before)) < len(before) or len(set(after)) < len(after):
-        raise SizeError(f"movedim from {source} to {destination}: give equally many distinct dimensions")
-    remaining = iter([d for d in range(input.ndim) if d not in before])
-    return input.permute(*(before[after.index(d)] if d in after else next(remaining) for d in range(input.ndim)))
+def diff(input: Any, n: int = 1, dim: int = -1, prepend: Any = None, append: Any = None) -> Any:
+    """The n-th difference along a dimension; ``prepend`` and ``append`` are concatenated first.
 
-
-def unflatten(input: SparseTensor, dim: int, sizes: Sequence[int]) -> Any:
-    """Split one dimension into several; one of the sizes may be -1.
-
-    Raises:
-        SizeError: the product of the sizes is not the dimension's size.
+    >>> import numscorch as ns
+    >>> A = ns.from_torch(torch.tensor([[0.0, 2.0, 5.0]]))
+    >>> diff(A, prepend=A[:, :1]).to_dense()
+    tensor([[0., 2., 3.]])
     """
     at = normalize_dim(dim, input.ndim)
-    parts = complete_sizes((sizes,), input.shape[at : at + 1])
-    return reshape(input, (*input.shape[:at], *parts, *input.shape[at + 1 :]))
+    if not n:
+        return input
+    parts = [part for part in (prepend, input, append) if part is not None]
+    if len(parts) > 1:
+        input = cat([part if isinstance(part, SparseTensor) else from_torch(part, copy=False) for part in parts], at)
+    for _ in range(n):
+        length = max(input.shape[at] - 1, 0)
+        input = sub(narrow(input, at, input.shape[at] - length, length), narrow(input, at, 0, length))
+    return input
 
 
-def _at_least(order: int) -> Callable[..., Any]:
-    def grown(input: Any) -> Any:
-        shape = (1,) * (min(order, 2) - input.ndim) + tuple(input.shape)  # the first two are added at the front, the third at the end
-        return input.reshape(shape + (1,) * (order - len(shape)))
-
-    def at_least(*tensors: Any) -> Any:
-        if len(tensors) == 1 and not isinstance(tensors[0], list | tuple):
-            return grown(tensors[0])
-        return tuple(map(grown, tensors[0] if len(tensors) == 1 else tensors))
-
-    return with_name(at_least, f"atleast_{order}d", f"Add dimensions of size 1 if there are fewer than {order}.")
-
-
-def _like(name: str) -> Callable[..., Any]:
-    def as_other(input: Any, other: Any) -> Any:
-        return getattr(input, name)(tuple(other.shape))
-
-    return with_name(as_other, f"{name}_as", f"{name} to the shape of another tensor; either tensor may be sparse.")
-
-
-MOVES: dict[str, Callable[..., Any]] = {
-    "atleast_1d": _at_least(1),
-    "atleast_2d": _at_least(2),
-    "atleast_3d": _at_least(3),
-    "broadcast_to": expand,
+OTHER: dict[str, Callable[..., Any]] = {
+    **{
+        name: of_dense(name, "of the dense tensor, since unstored entries receive values, too")
+        for name in ("cumsum", "cumprod", "cummax", "cummin", "logcumsumexp")
+    },
     "diag": diag,
     "diag_embed": diag_embed,
-    "expand_as": _like("expand"),
+    "diagonal": diagonal,
+    "diff": diff,
     "flip": flip,
     "fliplr": lambda input: flip(input, 1),
     "flipud": lambda input: flip(input, 0),
     "kron": kron,
-    "moveaxis": movedim,
-    "movedim": movedim,
     "pad": pad,
-    "ravel": flatten,
     "repeat": repeat,
     "repeat_interleave": repeat_interleave,
-    "reshape_as": _like("reshape"),
     "roll": roll,
     "rot90": rot90,
     "tile": tile,
     "trace": trace,
-    "unflatten": unflatten,
-    "view_as": _like("view"),
+    "tril": lambda input, diagonal=0: triangle(input, diagonal, lower=True),
+    "triu": lambda input, diagonal=0: triangle(input, diagonal, lower=False),
 }

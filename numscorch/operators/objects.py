@@ -1,8 +1,8 @@
-"""Non-arithmetic tensor methods: copies, comparisons of whole tensors, writes in place (also ``A[key] = value``), and torch.nn.init."""
+"""Operators that write in place, also ``A[key] = value``, and torch.nn.init; the pattern never changes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from math import prod, sqrt
 from typing import Any
 
@@ -13,12 +13,9 @@ from ..convert.construct import from_torch
 from ..convert.values import densified, others_at, strided, values_of
 from ..errors import OperandError, RangeError, SizeError, UnsupportedError
 from ..frontend.broadcasting import broadcast_shape
-from ..ir.format import COO
-from ..tensors.packing import at_entries
 from ..tensors.parameter import unwrapped
-from ..tensors.sparse_tensor import OPERATORS, SparseTensor
-from .attributes import eliminate_zeros
-from .elementwise import add, mul
+from ..tensors.sparse_tensor import SparseTensor
+from .elementwise import mul
 from .indexing import MASKS, getitem, nonzero
 from .naming import with_name
 from .unary import written
@@ -67,143 +64,6 @@ def _sum_in_place(name: str) -> Callable[..., SparseTensor]:
         return written(input, torch_function(input._values, _at_entries(input, other, f"{name}_"), alpha=alpha))
 
     return with_name(function, f"{name}_", f"torch's {name}_ with a tensor of the same pattern.")
-
-
-def share_memory_(input: SparseTensor) -> SparseTensor:
-    """Move the values and index arrays to shared memory; returns the tensor itself.
-
-    >>> import numscorch as ns
-    >>> share_memory_(ns.from_torch(torch.eye(2))).is_shared()
-    True
-    """
-    for array in _arrays(input):
-        array.share_memory_()
-    return input
-
-
-def _arrays(input: SparseTensor) -> list[torch.Tensor]:
-    return [input._values, *(array for level in input.pattern.arrays for array in level)]
-
-
-def item(input: SparseTensor) -> Any:
-    """The single entry as a Python number.
-
-    Raises:
-        SizeError: the tensor does not have exactly one entry.
-    """
-    if prod(input.shape) != 1:
-        raise SizeError(f"item() of a tensor of shape {tuple(input.shape)}: it has {prod(input.shape)} entries, not one")
-    return input.to_dense().item()
-
-
-def contains(input: SparseTensor, element: Any) -> bool:
-    """Whether an entry, stored or not, equals a number or the corresponding entry of a tensor. O(nnz) for numbers.
-
-    Raises:
-        OperandError: ``element`` is neither a number nor a tensor.
-
-    >>> import numscorch as ns
-    >>> A = ns.from_torch(torch.eye(2))
-    >>> 0 in A, 1 in A, 2 in A
-    (True, True, False)
-    """
-    if not isinstance(element, torch.Tensor | SparseTensor | int | float | complex):
-        raise OperandError(f"`in` a SparseTensor takes a number or a tensor, not {type(element).__name__}")
-    if getattr(element, "ndim", 0):
-        return bool(OPERATORS["eq"](input, element).any())
-    number = element if isinstance(element, int | float | complex) else element.item()
-    return (number == 0 and input.nnz < prod(input.shape)) or bool((values_of(input) == number).any())
-
-
-def equal(input: Any, other: Any) -> bool:
-    """Whether shapes and nonzero entries are equal, independent of the formats."""
-    if tuple(input.shape) != tuple(other.shape):
-        return False
-    if isinstance(input, SparseTensor) and isinstance(other, SparseTensor) and input.pattern is other.pattern:
-        return torch.equal(input.values, other.values)
-    first, second = (_nonzeros(t) for t in (input, other))
-    return torch.equal(first.indices(), second.indices()) and torch.equal(first.values, second.values)
-
-
-def _nonzeros(tensor: Any) -> SparseTensor:
-    format = COO(tensor.ndim)
-    return eliminate_zeros(tensor.to(format) if isinstance(tensor, SparseTensor) else from_torch(tensor, format, copy=False))
-
-
-def allclose(input: Any, other: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> bool:
-    """Whether ``|input - other| <= atol + rtol * |other|`` at every entry.
-
-    >>> import numscorch as ns
-    >>> A = ns.from_torch(torch.eye(2))
-    >>> allclose(A, torch.eye(2)), allclose(A, A + A)
-    (True, False)
-    """
-    with torch.no_grad():
-        if not (isinstance(input, SparseTensor) and isinstance(other, SparseTensor)):
-            return torch.allclose(densified(input, "allclose"), densified(other, "allclose"), rtol, atol, equal_nan)
-        zero = LIKE["zeros_like"](input) + LIKE["zeros_like"](other)  # zeros at the union of both patterns
-        left, right = (add(zero, t).values for t in (input, other))
-    return torch.allclose(left, right, rtol, atol, equal_nan)
-
-
-def _like(make: Callable[..., torch.Tensor]) -> Callable[..., SparseTensor]:
-    def like(
-        input: SparseTensor,
-        *args: Any,
-        dtype: torch.dtype | None = None,
-        layout: torch.layout | None = None,
-        requires_grad: bool = False,
-        memory_format: Any = None,
-        **kwargs: Any,
-    ) -> Any:
-        if layout is torch.strided:
-            example = input._values.new_zeros(()).expand(input.shape)
-            return make(example, *args, dtype=dtype, memory_format=torch.contiguous_format, requires_grad=requires_grad, **kwargs)
-        input = input if layout is None else OPERATORS["to_sparse"](input, layout=layout)
-        values = at_entries(input.pattern, lambda values: make(values, *args, dtype=dtype, **kwargs), input._values.detach())
-        return SparseTensor(input.pattern, values.requires_grad_() if requires_grad else values)
-
-    return with_name(
-        like, make.__name__, f"torch's {make.__name__} at the stored entries; with ``layout=torch.strided``, a dense tensor of all entries."
-    )
-
-
-LIKE = {f"{name}_like": _like(getattr(torch, f"{name}_like")) for name in ("empty", "full", "ones", "rand", "randn", "zeros")}
-
-
-class VectorEntry(torch.Tensor):
-    """An entry of a vector of integers or booleans; torch functions treat it as a plain tensor.
-
-    ``D[v]`` unpacks a vector ``v`` of fewer than 32 plain tensors into a tuple of indices. Entries of a tensor subclass make
-    torch dispatch on ``v`` instead.
-    """
-
-    @classmethod
-    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        return func(*_plain(args), **_plain(kwargs or {}))
-
-
-def _plain(argument: Any) -> Any:
-    """The arguments of a function, with entries converted to plain tensors."""
-    match argument:
-        case VectorEntry():
-            with torch._C.DisableTorchFunctionSubclass():
-                return argument.as_subclass(torch.Tensor)
-        case tuple() | list() if type(argument) in (tuple, list):
-            return type(argument)(map(_plain, argument))
-        case dict():
-            return {key: _plain(value) for key, value in argument.items()}
-        case _:
-            return argument
-
-
-def iterated(input: SparseTensor) -> Iterator[Any]:
-    """Iterate over the slices along the first dimension."""
-    if not input.ndim:
-        raise SizeError("iteration over a tensor without dimensions")
-    slices = (input[at] for at in range(input.shape[0]))
-    is_index = input.ndim == 1 and not (input.dtype.is_floating_point or input.dtype.is_complex)
-    return (entry.as_subclass(VectorEntry) for entry in slices) if is_index else slices
 
 
 # ---- assignment, and masks as indices of dense tensors
@@ -359,22 +219,10 @@ INITIAL: dict[Callable[..., Any], Callable[..., Any]] = {
 }
 
 
-OBJECTS: dict[str, Callable[..., Any]] = {
-    **LIKE,
+IN_PLACE: dict[str, Callable[..., Any]] = {
     "add_": _sum_in_place("add"),
-    "allclose": allclose,
-    "clone": lambda input, *, memory_format=None: SparseTensor(input.pattern, input._values.clone()),
-    "contiguous": lambda input, *, memory_format=None: input,
-    "count_nonzero": lambda input, dim=None: OPERATORS["sum"](input != 0, dim),
     "copy_": copy_,
     "fill_diagonal_": fill_diagonal_,
-    "detach": lambda input: SparseTensor(input.pattern, input._values.detach()),
-    "equal": equal,
-    "is_shared": lambda input: all(array.is_shared() for array in _arrays(input)),
-    "item": item,
-    "numel": lambda input: prod(input.shape),
-    "share_memory_": share_memory_,
     "sub_": _sum_in_place("sub"),
-    "tolist": lambda input: input.to_dense().tolist(),
     "zero_": zero_,
 }

@@ -1,6 +1,7 @@
-"""Rearrangements: operators that move entries to other coordinates, such as reshape and cat, and ``rearrange`` by names.
+"""Operators of the shape: reshape, transpose, expand, squeeze and others, and ``rearrange`` by names.
 
-The move depends on the pattern only and is cached with it: repeated calls only gather values. Gradients flow to the values.
+All operators that move entries to other coordinates call ``rearranged``. The move depends on the pattern only and is cached
+with it: repeated calls only gather values. Gradients flow to the values.
 """
 
 from __future__ import annotations
@@ -13,11 +14,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..convert.construct import assemble, from_torch
 from ..convert.conversions import Conversion
-from ..convert.values import values_of
-from ..errors import RangeError, SizeError, UnsupportedError
-from ..frontend.datatypes import result_type
+from ..errors import RangeError, SizeError
 from ..frontend.parser import Names, _place_of, parse_rearrangement, pointed
 from ..ir.format import COO, CSR, Format
 from ..ir.level import INT64_MAX
@@ -26,8 +24,9 @@ from ..machine.memory import check_entries
 from ..schedule import tuning
 from ..tensors.arrays import as_integer, as_integers, as_shape
 from ..tensors.modes import as_numpy, made_outside
-from ..tensors.packing import coordinates, entries_in, is_identity, numbered, pack
+from ..tensors.packing import entries_in, is_identity, numbered, pack
 from ..tensors.sparse_tensor import SparseTensor
+from .naming import with_name
 
 MOST_MOVES = 32  # moves cached per pattern
 Moved = np.ndarray | tuple[np.ndarray, np.ndarray]  # coordinates of the entries in order, or coordinates and indices of their entries
@@ -230,42 +229,44 @@ def copied(input: SparseTensor, times: tuple[int, ...]) -> Any:
     return rearranged(input, ("copied", times), [size * n for size, n in zip(extents, times, strict=True)], move, copies=count)
 
 
-def cat(tensors: Sequence[Any], dim: int = 0) -> Any:
-    """Concatenate SparseTensors and sparse torch tensors along a dimension, in the first one's format if it can store any entries.
-
-    As in torch, tensors of shape (0,) are skipped.
-
-    Raises:
-        SizeError: sizes of other dimensions differ.
-        UnsupportedError: a tensor is dense.
-    """
-    tensors = list(tensors)
-    if any(isinstance(t, torch.Tensor) and t.layout is torch.strided for t in tensors):
-        raise UnsupportedError("cat of sparse and dense tensors: convert one with .to_dense(), or with ns.from_torch")
-    every = [t if isinstance(t, SparseTensor) else from_torch(t, copy=False) for t in tensors]
-    parts = [t for t in every if tuple(t.shape) != (0,)] or every[:1]
-    first = parts[0]
-    at = normalize_dim(dim, first.ndim)
-    if len({(*t.shape[:at], None, *t.shape[at + 1 :]) for t in parts}) > 1:
-        raise SizeError(f"cat along dim {dim} of shapes {', '.join(str(tuple(t.shape)) for t in parts)}: other sizes differ")
-    dtype = result_type((t.dtype, 1) for t in every)
-    return join_entries([t.to(dtype) for t in parts], (at,))
+def movedim(input: SparseTensor, source: Any, destination: Any) -> SparseTensor:
+    """Move dimensions to other positions; the remaining ones keep their order. No array is copied."""
+    before, after = ([normalize_dim(d, input.ndim) for d in as_integers(dims_)] for dims_ in (source, destination))
+    if len(before) != len(after) or len(set(before)) < len(before) or len(set(after)) < len(after):
+        raise SizeError(f"movedim from {source} to {destination}: give equally many distinct dimensions")
+    remaining = iter([d for d in range(input.ndim) if d not in before])
+    return input.permute(*(before[after.index(d)] if d in after else next(remaining) for d in range(input.ndim)))
 
 
-def join_entries(tensors: Sequence[SparseTensor], dims: Sequence[int], format: Format | None = None) -> SparseTensor:
-    """Place each tensor behind the previous one along every one of some dimensions; by default in the format that fits the first one.
+def unflatten(input: SparseTensor, dim: int, sizes: Sequence[int]) -> Any:
+    """Split one dimension into several; one of the sizes may be -1.
 
     Raises:
-        SizeError: the result exceeds the memory limit, or a size exceeds int64.
+        SizeError: the product of the sizes is not the dimension's size.
     """
-    first = tensors[0]
-    shape = as_shape([sum(t.shape[d] for t in tensors) if d in dims else size for d, size in enumerate(first.shape)])
-    check_copies(sum(t.nnz for t in tensors), shape, first)
-    sizes = np.array([[t.shape[d] * (d in dims) for d in range(t.ndim)] for t in tensors], np.int64)
-    starts = sizes.cumsum(axis=0) - sizes
-    places = [as_numpy(coordinates(t.pattern)) + start[:, None] for t, start in zip(tensors, starts, strict=True)]
-    values = torch.cat([values_of(t) for t in tensors])
-    return assemble(np.concatenate(places, axis=1), values, shape, fitting(first, shape, True) if format is None else format)
+    at = normalize_dim(dim, input.ndim)
+    parts = complete_sizes((sizes,), input.shape[at : at + 1])
+    return reshape(input, (*input.shape[:at], *parts, *input.shape[at + 1 :]))
+
+
+def _at_least(order: int) -> Callable[..., Any]:
+    def grown(input: Any) -> Any:
+        shape = (1,) * (min(order, 2) - input.ndim) + tuple(input.shape)  # the first two are added at the front, the third at the end
+        return input.reshape(shape + (1,) * (order - len(shape)))
+
+    def at_least(*tensors: Any) -> Any:
+        if len(tensors) == 1 and not isinstance(tensors[0], list | tuple):
+            return grown(tensors[0])
+        return tuple(map(grown, tensors[0] if len(tensors) == 1 else tensors))
+
+    return with_name(at_least, f"atleast_{order}d", f"Add dimensions of size 1 if there are fewer than {order}.")
+
+
+def _shaped_as(name: str) -> Callable[..., Any]:
+    def as_other(input: Any, other: Any) -> Any:
+        return getattr(input, name)(tuple(other.shape))
+
+    return with_name(as_other, f"{name}_as", f"{name} to the shape of another tensor; either tensor may be sparse.")
 
 
 def rearrange(tensor: Any, pattern: str, /, **sizes: int) -> Any:
@@ -328,3 +329,30 @@ def _sizes_of_names(text: str, before: Iterable[Names], shape: tuple[int, ...], 
             known_sizes = ", ".join(f"{name}={known[name]}" for name in group if name in known) or "1"
             raise SizeError(f"dimension {at} has size {size}, which does not fit {known_sizes}\n  {text}")
     return known
+
+
+RESHAPING: dict[str, Callable[..., Any]] = {
+    "atleast_1d": _at_least(1),
+    "atleast_2d": _at_least(2),
+    "atleast_3d": _at_least(3),
+    "broadcast_to": expand,
+    "expand": expand,
+    "expand_as": _shaped_as("expand"),
+    "flatten": flatten,
+    "moveaxis": movedim,
+    "movedim": movedim,
+    "permute": lambda input, *dims, **named: input.permute(*dims, **named),
+    "ravel": flatten,
+    "rearrange": rearrange,
+    "reshape": reshape,
+    "reshape_as": _shaped_as("reshape"),
+    "squeeze": squeeze,
+    "swapaxes": transpose,
+    "swapdims": transpose,
+    "t": SparseTensor.t,
+    "transpose": transpose,
+    "unflatten": unflatten,
+    "unsqueeze": unsqueeze,
+    "view": reshape,
+    "view_as": _shaped_as("view"),
+}

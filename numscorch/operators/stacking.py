@@ -1,4 +1,4 @@
-"""Stacking, concatenation and splitting: torch.stack of tensors whose patterns may differ, block_diag, split and others."""
+"""torch's joining and splitting operators: stack, of tensors whose patterns may differ, cat, block_diag, split and others."""
 
 from __future__ import annotations
 
@@ -9,21 +9,24 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..convert.construct import from_torch
+from ..convert.construct import assemble, from_torch
+from ..convert.values import values_of
 from ..errors import RangeError, SizeError, UnsupportedError
+from ..frontend.datatypes import result_type
 from ..ir.format import COO, Format
 from ..ir.implicit import Band, Causal, Identity, Offset, Range
 from ..ir.levels import Compressed, Dense, Singleton
 from ..ir.padded import Bitmap, Fixed
 from ..ir.parts import Part
-from ..tensors.packing import index_dtype_for
+from ..tensors.arrays import as_shape
+from ..tensors.modes import as_numpy
+from ..tensors.packing import coordinates, index_dtype_for
 from ..tensors.pattern import Pattern
 from ..tensors.sparse_tensor import SparseTensor
 from ..tensors.torch_layouts import COMPRESSED
 from .indexing import narrow, select
-from .moves import MOVES
 from .naming import with_name
-from .rearranging import cat, check_copies, join_entries, normalize_dim, unsqueeze
+from .rearranging import RESHAPING, check_copies, fitting, normalize_dim, unsqueeze
 
 # levels whose arrays can be concatenated below a dense level; pos arrays are offset
 JOINED = (Dense, Compressed, Singleton, Fixed, Bitmap, Band, Causal, Identity, Offset, Range)
@@ -60,7 +63,7 @@ def stack(tensors: Sequence[Any], dim: int = 0, *, out: Any = None) -> Any:
         return torch.stack(tensors, dim) if out is None else torch.stack(tensors, dim, out=out)
     if out is not None:
         raise UnsupportedError("out can't hold stacked sparse tensors, whose pattern is new: use the returned tensor")
-    parts = [_sparse(tensor, at) for at, tensor in enumerate(tensors)]
+    parts = [_sparse(tensor, at, "stack") for at, tensor in enumerate(tensors)]
     for at, part in enumerate(parts):
         if part.shape != parts[0].shape:
             raise SizeError(
@@ -74,13 +77,13 @@ def stack(tensors: Sequence[Any], dim: int = 0, *, out: Any = None) -> Any:
     return stacked if has_sparse else stacked.to(COO(order)).to_torch(copy=False)
 
 
-def _sparse(tensor: Any, at: int) -> SparseTensor:
+def _sparse(tensor: Any, at: int, what: str) -> SparseTensor:
     if isinstance(tensor, SparseTensor):
         return tensor
     if not isinstance(tensor, torch.Tensor) or tensor.layout is torch.strided:
         kind = "a dense tensor" if isinstance(tensor, torch.Tensor) else type(tensor).__name__
         raise UnsupportedError(
-            f"tensor {at} of the stack is {kind}, but others are sparse: make it sparse with ns.from_torch(tensor, format)"
+            f"tensor {at} of the {what} is {kind}, but others are sparse: make it sparse with ns.from_torch(tensor, format)"
         )
     return from_torch(tensor, copy=False)
 
@@ -134,6 +137,41 @@ def _concatenate_level(patterns: Sequence[Pattern], at: int, dtype: torch.dtype)
 
 
 # ---- concatenation and splitting
+
+
+def cat(tensors: Sequence[Any], dim: int = 0) -> Any:
+    """Concatenate SparseTensors and sparse torch tensors along a dimension, in the first one's format if it can store any entries.
+
+    As in torch, tensors of shape (0,) are skipped.
+
+    Raises:
+        SizeError: sizes of other dimensions differ.
+        UnsupportedError: a tensor is dense.
+    """
+    every = [_sparse(tensor, at, "concatenation") for at, tensor in enumerate(tensors)]
+    parts = [t for t in every if tuple(t.shape) != (0,)] or every[:1]
+    first = parts[0]
+    at = normalize_dim(dim, first.ndim)
+    if len({(*t.shape[:at], None, *t.shape[at + 1 :]) for t in parts}) > 1:
+        raise SizeError(f"cat along dim {dim} of shapes {', '.join(str(tuple(t.shape)) for t in parts)}: other sizes differ")
+    dtype = result_type((t.dtype, 1) for t in every)
+    return join_entries([t.to(dtype) for t in parts], (at,))
+
+
+def join_entries(tensors: Sequence[SparseTensor], dims: Sequence[int], format: Format | None = None) -> SparseTensor:
+    """Place each tensor behind the previous one along every one of some dimensions; by default in the format that fits the first one.
+
+    Raises:
+        SizeError: the result exceeds the memory limit, or a size exceeds int64.
+    """
+    first = tensors[0]
+    shape = as_shape([sum(t.shape[d] for t in tensors) if d in dims else size for d, size in enumerate(first.shape)])
+    check_copies(sum(t.nnz for t in tensors), shape, first)
+    sizes = np.array([[t.shape[d] * (d in dims) for d in range(t.ndim)] for t in tensors], np.int64)
+    starts = sizes.cumsum(axis=0) - sizes
+    places = [as_numpy(coordinates(t.pattern)) + start[:, None] for t, start in zip(tensors, starts, strict=True)]
+    values = torch.cat([values_of(t) for t in tensors])
+    return assemble(np.concatenate(places, axis=1), values, shape, fitting(first, shape, True) if format is None else format)
 
 
 def _concatenation(name: str, form: Callable[[Any], Any], dim: int) -> Callable[..., Any]:
@@ -209,19 +247,22 @@ def unbind(input: SparseTensor, dim: int = 0) -> tuple[Any, ...]:
     return tuple(select(input, at, number) for number in range(input.shape[at]))
 
 
-PIECES: dict[str, Callable[..., Any]] = {
+JOINING: dict[str, Callable[..., Any]] = {
     "block_diag": block_diag,
+    "cat": cat,
     "chunk": lambda input, chunks, dim=0: _split("chunk", input, chunks, dim),
     "column_stack": _concatenation("column_stack", lambda t: t.reshape(t.numel(), 1) if t.ndim < 2 else t, 1),
+    "concat": cat,
     "concatenate": cat,
-    "dstack": _concatenation("dstack", MOVES["atleast_3d"], 2),
+    "dstack": _concatenation("dstack", RESHAPING["atleast_3d"], 2),
     "hsplit": lambda input, indices_or_sections: _split("hsplit", input, indices_or_sections, 1 if input.ndim > 1 else 0),
-    "hstack": _concatenation("hstack", MOVES["atleast_1d"], 1),
-    "row_stack": _concatenation("vstack", MOVES["atleast_2d"], 0),
+    "hstack": _concatenation("hstack", RESHAPING["atleast_1d"], 1),
+    "row_stack": _concatenation("vstack", RESHAPING["atleast_2d"], 0),
     "split": split,
     "split_with_sizes": split,
+    "stack": stack,
     "tensor_split": tensor_split,
     "unbind": unbind,
     "vsplit": lambda input, indices_or_sections: _split("hsplit", input, indices_or_sections, 0),  # torch.vsplit refuses vectors
-    "vstack": _concatenation("vstack", MOVES["atleast_2d"], 0),
+    "vstack": _concatenation("vstack", RESHAPING["atleast_2d"], 0),
 }

@@ -1,7 +1,4 @@
-"""Statistics under torch's names: variances, logsumexp, norms, cumulative sums, topk, and the extremes with their indices.
-
-Unstored entries count as 0.
-"""
+"""Reductions that need several statements: variances, logsumexp, norms, and extremes with their indices. Unstored entries count as 0."""
 
 from __future__ import annotations
 
@@ -11,21 +8,17 @@ from typing import Any
 
 import torch
 
-from ..convert.construct import from_torch
 from ..convert.values import densified, others_at, strided, values_of, with_entries
-from ..errors import SizeError, UnsupportedError
+from ..errors import UnsupportedError
 from ..frontend.datatypes import computed_in
-from ..ir.level import INT64_MAX
-from ..machine.memory import COORDINATE, check_entries
 from ..tensors.arrays import as_integer
-from ..tensors.packing import at_entries, coordinates, numbered
+from ..tensors.packing import at_entries
 from ..tensors.sparse_tensor import SparseTensor
-from .elementwise import div, sub
-from .indexing import narrow
+from .comparison import first_of
+from .elementwise import div
 from .naming import with_name
-from .rearranging import cat, flatten, normalize_dim, transpose
+from .rearranging import flatten
 from .reducing import Dim, amax, amin, normalize_dims, sum as total
-from .unary import of_dense
 
 
 def _sum_at(A: SparseTensor, values: torch.Tensor, dim: Any) -> torch.Tensor:
@@ -83,8 +76,8 @@ def logsumexp(input: SparseTensor, dim: Any, keepdim: bool = False) -> torch.Ten
     wide = input.to(computed_in(input.dtype))
     number = float(prod(input.shape[d] for d in normalize_dims(dim, input.ndim)))  # may exceed int64
     values = values_of(wide)
-    largest = strided(amax(wide.with_values(wide.values.detach()), dim, keepdim=True)) if number else _sum_at(wide, values.detach(), dim)
-    largest = torch.where(torch.isfinite(largest), largest, torch.zeros_like(largest))
+    largest = strided(amax(wide.detach(), dim, keepdim=True)) if number else _sum_at(wide, values.detach(), dim)
+    largest = torch.nan_to_num(largest, nan=0, posinf=0, neginf=0)
     missing = number - _sum_at(wide, torch.ones_like(values.detach()), dim)
     beside = torch.where(missing > 0, missing * torch.exp(-largest), torch.zeros_like(missing))
     powers = _sum_at(wide, torch.exp(values - others_at(wide, largest)), dim) + beside
@@ -145,94 +138,6 @@ def normalize(input: SparseTensor, p: float = 2.0, dim: Any = 1, eps: float = 1e
     return div(input, strided(norm(input, p, dim, keepdim=True)).clamp_min(eps))
 
 
-def diff(input: Any, n: int = 1, dim: int = -1, prepend: Any = None, append: Any = None) -> Any:
-    """The n-th difference along a dimension; ``prepend`` and ``append`` are concatenated first.
-
-    >>> import numscorch as ns
-    >>> A = ns.from_torch(torch.tensor([[0.0, 2.0, 5.0]]))
-    >>> diff(A, prepend=A[:, :1]).to_dense()
-    tensor([[0., 2., 3.]])
-    """
-    at = normalize_dim(dim, input.ndim)
-    if not n:
-        return input
-    parts = [part for part in (prepend, input, append) if part is not None]
-    if len(parts) > 1:
-        input = cat([part if isinstance(part, SparseTensor) else from_torch(part, copy=False) for part in parts], at)
-    for _ in range(n):
-        length = max(input.shape[at] - 1, 0)
-        input = sub(narrow(input, at, input.shape[at] - length, length), narrow(input, at, 0, length))
-    return input
-
-
-def topk(input: SparseTensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
-    """The k largest or smallest entries along a dimension and their indices, dense; unstored entries are 0.
-
-    O(nnz log nnz + result). As in torch, the choice among equal entries is unspecified.
-
-    Raises:
-        SizeError: the dimension has fewer than k entries.
-
-    >>> import numscorch as ns
-    >>> topk(ns.from_torch(torch.tensor([[0.0, -1.0, 5.0]])), 2).values
-    tensor([[5., 0.]])
-    """
-    return torch.return_types.topk(first_of(input, k, dim, largest))
-
-
-def first_of(input: SparseTensor, k: int, dim: int, largest: bool, nan_first: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
-    """The result of :func:`topk` as a tuple; with ``nan_first``, NaN precedes all numbers, also the smallest.
-
-    Raises:
-        SizeError: the dimension has fewer than k entries.
-    """
-    at = normalize_dim(dim, input.ndim) if input.ndim else 0
-    if not input.ndim or not 0 <= k <= input.shape[at]:
-        raise SizeError(f"topk of {k} entries along dim {dim} of shape {tuple(input.shape)}: the dimension has fewer entries")
-    transposed_ = transpose(input, at, input.ndim - 1)
-    where, suggestion = f"k={k} of shape {tuple(input.shape)}", "use a smaller k, or compute it in parts"
-    check_entries(prod(transposed_.shape[:-1]) * k, 4, COORDINATE, "the dense result", where, suggestion)
-    *rows, columns = coordinates(transposed_.pattern)
-    *sizes, size = transposed_.shape
-    row = numbered(rows, sizes).expand(len(columns))
-    free_row, free_column = _unstored(row, columns, (prod(sizes), size), k)
-    row, columns, values = torch.cat([row, free_row]), torch.cat([columns, free_column]), values_of(transposed_)
-    values = torch.cat([values, values.new_zeros(len(free_row))])
-    order = torch.argsort(columns)
-    order = order[_order(values.detach()[order], largest, nan_first)]
-    leading = _leading(row, order, prod(sizes), k).reshape(*sizes, k)
-    return values[leading].transpose(at, -1), columns[leading].transpose(at, -1)
-
-
-def _order(values: torch.Tensor, largest: bool, nan_first: bool) -> torch.Tensor:
-    """The stable sorting permutation of values, largest or smallest first."""
-    order = torch.sort(values, descending=largest, stable=True).indices
-    return order[torch.sort(values[order].isnan().to(torch.int8), descending=True, stable=True).indices] if nan_first else order
-
-
-def _leading(row: torch.Tensor, order: torch.Tensor, rows: int, k: int) -> torch.Tensor:
-    """The first k entries of each row in a given order, shape (rows, k). No size depends on the order, so vmap may batch it."""
-    starts = torch.searchsorted(torch.sort(row).values, torch.arange(rows))
-    order = order[torch.sort(row[order], stable=True).indices]
-    return order[starts[:, None] + torch.arange(k)]
-
-
-def _unstored(row: torch.Tensor, column: torch.Tensor, shape: tuple[int, int], k: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Row and column of the first k unstored entries of each row.
-
-    The n-th unstored entry follows all stored entries that have at most n unstored entries before them.
-    """
-    rows, size = shape
-    ranks, number = (column, size) if rows * size <= INT64_MAX else (torch.unique(column, return_inverse=True)[1], len(column))
-    order = torch.argsort(row * number + ranks)
-    row, column = row[order], column[order]
-    starts = torch.searchsorted(row, torch.arange(rows + 1))
-    behind = (column - (torch.arange(len(row)) - starts[row])).clamp(max=k)
-    every, nth = torch.arange(rows).repeat_interleave(k), torch.arange(k).repeat(rows)
-    free = nth + torch.searchsorted(row * (k + 1) + behind, every * (k + 1) + nth, right=True) - starts[every]
-    return every[free < size], free[free < size]
-
-
 def _extreme(name: str, reduction: Callable[..., Any]) -> Callable[..., Any]:
     """torch.max or torch.min: of all entries, along a dimension with indices, or element-wise for two tensors."""
     pairs = getattr(torch, f"{name}imum")
@@ -253,8 +158,7 @@ def _extreme(name: str, reduction: Callable[..., Any]) -> Callable[..., Any]:
 def _arg_extreme(name: str) -> Callable[..., Any]:
     def places(input: SparseTensor, dim: int | None = None, keepdim: bool = False) -> torch.Tensor:
         if dim is None:
-            results: torch.Tensor = places(flatten(input), 0)
-            return results.reshape([1] * input.ndim) if keepdim else results
+            return places(flatten(input), 0).reshape([1] * input.ndim if keepdim else [])
         results = first_of(input, 1, dim, name == "argmax", nan_first=True)[1]
         return results if keepdim else results.squeeze(dim)
 
@@ -273,14 +177,10 @@ def nansum(input: SparseTensor, dim: Dim = None, keepdim: bool = False, *, dtype
 
 
 STATISTICS: dict[str, Callable[..., Any]] = {
-    **{
-        name: of_dense(name, "of the dense tensor, since unstored entries receive values, too")
-        for name in ("cumsum", "cumprod", "cummax", "cummin", "logcumsumexp")
-    },
     "aminmax": aminmax,
     "argmax": _arg_extreme("argmax"),
     "argmin": _arg_extreme("argmin"),
-    "diff": diff,
+    "count_nonzero": lambda input, dim=None: total(input != 0, dim),
     "logsumexp": logsumexp,
     "max": _extreme("max", amax),
     "min": _extreme("min", amin),
@@ -289,7 +189,6 @@ STATISTICS: dict[str, Callable[..., Any]] = {
     "normalize": normalize,
     "std": _spread("std", is_root=True, with_mean=False),
     "std_mean": _spread("std_mean", is_root=True, with_mean=True),
-    "topk": topk,
     "var": _spread("var", is_root=False, with_mean=False),
     "var_mean": _spread("var_mean", is_root=False, with_mean=True),
 }
