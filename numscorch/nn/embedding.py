@@ -1,4 +1,4 @@
-"""SparseEmbedding, torch.nn.Embedding with a sparse table; and SparseEmbeddingBag, the product of a sparse matrix of bags and a dense table."""
+"""Embedding tables: SparseEmbedding, whose table is sparse; and SparseEmbeddingBag, a sparse matrix of bags times a dense table."""
 
 from __future__ import annotations
 
