@@ -6,20 +6,18 @@ import statistics
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
-from functools import partial
 from timeit import timeit
 from typing import Any
 from unittest.mock import patch
 
 import torch
 
-from ..codegen.compiling import Addresses
-from ..codegen.kernel import Kernel, build
-from ..codegen.source import Source
+from ..codegen.kernel import build
 from ..errors import UnsupportedError
 from ..explanation.roofline import seconds_in_words
 from ..explanation.roofs import rates
 from ..explanation.work import Work, work_of
+from ..machine.compile_log import counts
 from ..runtime.plans import Tables, apart
 from ..tensors.sparse_tensor import SparseTensor
 from .comparison import RELATIVE, check
@@ -156,29 +154,13 @@ def measure(request: BoundRequest, seconds: float) -> Table:
     return Table(request, threads, tuple(rows), peers.missing, slower, work, rates_here, *measurements)
 
 
-class TimedKernel(Kernel):
-    """A kernel that enters the times to compile and to load it in a dictionary, by its name."""
-
-    __slots__ = ("seconds",)
-
-    def __init__(self, seconds: dict[str, tuple[float, float]], source: Source):
-        kernel = build(source)
-        super().__init__(kernel.source, kernel.scope)
-        self.seconds = seconds
-
-    def _compiled(self) -> Addresses:
-        if self.source.name not in self.seconds:
-            self.seconds[self.source.name] = timeit(super()._compiled, number=1), timeit(super()._compiled, number=1)
-        return super()._compiled()
-
-
 def compile_and_load_seconds(call: Callable[[], object]) -> tuple[float, float]:
     """The total times from source to machine code, and to load the machine code, of the kernels that a call runs.
 
     The call makes its plans anew, and stores kernels in an empty folder. Data cached with operands, such as transposes, is reused.
 
     Args:
-        call: the function. Work that it hands to other threads isn't timed.
+        call: the function.
 
     Raises:
         OSError: the folder can't be written.
@@ -189,11 +171,13 @@ def compile_and_load_seconds(call: Callable[[], object]) -> tuple[float, float]:
     >>> 0 < loading < compiling
     True
     """
-    seconds: dict[str, tuple[float, float]] = {}
+    before, tables = counts.compiling, Tables(build)
     with (
         tempfile.TemporaryDirectory(prefix="numscorch-", ignore_cleanup_errors=True) as folder,
         patch.dict("os.environ", {"NUMSCORCH_CACHE_DIR": folder}),
-        apart(Tables(partial(TimedKernel, seconds))),
+        apart(tables),
     ):
         call()
-    return sum(compiling for compiling, _ in seconds.values()), sum(loading for _, loading in seconds.values())
+        compiling = counts.compiling - before
+        kernels = [kernel for kernel in tables.kernels.values() if kernel._addresses is not None]
+        return compiling, sum(timeit(kernel._compiled, number=1) for kernel in kernels)  # from the folder
