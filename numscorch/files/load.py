@@ -220,25 +220,15 @@ def _cast(file: Path, values: np.ndarray, dtype: torch.dtype | None) -> torch.Te
     doubles = torch.from_numpy(np.array(values, dtype=np.complex128 if is_complex else np.float64))
     cast = doubles.to(dtype)
     if not dtype.is_floating_point and not dtype.is_complex:
-        _check_integers(file, doubles, dtype)
+        wrong = (cast.to(doubles.dtype) != doubles) | (doubles.abs() >= EXACT)
+        if bool(wrong.any()):
+            message = f"which is not an integer that {dtype} and float64 represent exactly: pass dtype=torch.float64"
+            raise FormatError(f"{file} holds the value {doubles[wrong][0].item():.17g}, {message}")
     overflows = cast.isinf() & ~doubles.isinf()
     if bool(overflows.any()):
         wide = torch.complex128 if is_complex else torch.float64
         raise FormatError(f"{file} holds the value {doubles[overflows][0].item():g}, which does not fit {dtype}: pass dtype={wide}")
     return cast
-
-
-def _check_integers(file: Path, doubles: torch.Tensor, dtype: torch.dtype) -> None:
-    """Check that values are integers in the range of an integer data type, and below 2**53, where float64 is exact.
-
-    Raises:
-        FormatError: a value isn't; the text names the first one.
-    """
-    least, most = (0.0, 1.0) if dtype is torch.bool else (float(torch.iinfo(dtype).min), float(torch.iinfo(dtype).max))
-    wrong = (doubles != doubles.trunc()) | (doubles < least) | (doubles > most) | (doubles.abs() >= EXACT)
-    if bool(wrong.any()):
-        message = f"which is not an integer that {dtype} and float64 represent exactly: pass dtype=torch.float64"
-        raise FormatError(f"{file} holds the value {doubles[wrong][0].item():.17g}, {message}")
 
 
 def _load_smtx(file: Path, dtype: torch.dtype | None, progress: bool | None) -> SparseTensor:

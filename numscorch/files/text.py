@@ -143,7 +143,7 @@ class Text:
     def _unreadable(self, columns: int) -> FormatError:
         """The error for the first line with another number of words or, if there is none, the last line that NumPy read."""
         bad = ((number, line) for number, line in self.rows() if len(line.split()) != columns or number == self.line - 1)
-        number, line = next(bad)
+        number, line = next(bad, (self.start, b""))
         shown = line.decode(errors="replace")[:60]
         return self.error(f"can't read {shown!r}: each line holds {columns} number{'s' if columns > 1 else ''}", at=number)
 
