@@ -24,7 +24,7 @@ from torch.nn import functional
 import numscorch as ns
 
 from ..errors import NumscorchError, SizeError
-from ..files.load import load_graph
+from ..files.load import Graph, load_graph
 from ..measuring.turns import in_turns
 from ..nn import GCNConv
 from ..nn.graphs import gcn_norm
@@ -83,17 +83,12 @@ def _demo(arguments: argparse.Namespace) -> int:
 
 
 @dataclass(frozen=True, eq=False)
-class Task:
-    """A node classification task: a graph ``adj_t[target, source]``, node features (CSR or dense), labels, and the split."""
+class Task(Graph):
+    """A node classification task: a graph with features, CSR or dense, and where it comes from."""
 
+    features: Any
     name: str
     origin: str
-    adj_t: SparseTensor
-    features: SparseTensor | torch.Tensor
-    labels: torch.Tensor
-    train: torch.Tensor
-    validation: torch.Tensor
-    test: torch.Tensor
 
     @property
     def classes(self) -> int:
@@ -116,7 +111,7 @@ def digits() -> Task:
     labels = torch.from_numpy(data.target).long()
     adj_t = ns.adj_t(torch.cat([nearest, nearest.flip(0)], 1).unique(dim=1), size=len(labels))
     origin = "no file was given: handwritten digits, each connected to its ten nearest neighbours"
-    return Task("digits", origin, adj_t, torch.from_numpy(data.data / 16).float(), labels, *split(labels))
+    return Task(adj_t, labels, *split(labels), torch.from_numpy(data.data / 16).float(), "digits", origin)
 
 
 def split(labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -136,7 +131,7 @@ def from_file(path: Path) -> Task:
     else:
         sums = ns.sum(abs(graph.features), 1, keepdim=True).clamp(min=1e-12)
         features, origin = graph.features / sums, str(path)
-    return Task(path.stem, origin, graph.adj_t, features, graph.labels, graph.train_idx, graph.val_idx, graph.test_idx)
+    return Task(**(vars(graph) | {"features": features, "name": path.stem, "origin": origin}))
 
 
 class TorchConv(torch.nn.Module):
@@ -197,7 +192,7 @@ class Runner:
         self.network.train()
         self.optimizer.zero_grad()
         scores = self.network(self.features, self.graph)
-        loss = functional.cross_entropy(scores[task.train], task.labels[task.train])
+        loss = functional.cross_entropy(scores[task.train_idx], task.labels[task.train_idx])
         loss.backward()
         self.optimizer.step()
         self.network.eval()
@@ -205,8 +200,8 @@ class Runner:
             is_correct = self.network(self.features, self.graph).argmax(1) == task.labels
         self.seconds.append(time.perf_counter() - start)
         self.losses.append(loss.item())
-        self.validated.append(is_correct[task.validation].double().mean().item())
-        self.tested = is_correct[task.test].double().mean().item()
+        self.validated.append(is_correct[task.val_idx].double().mean().item())
+        self.tested = is_correct[task.test_idx].double().mean().item()
 
     @property
     def rate(self) -> float:
@@ -274,7 +269,7 @@ def report_graph(task: Task) -> None:
     print(
         f"{task.name} ({task.origin})\n"
         f"  {nodes:,} nodes, {task.adj_t.nnz:,} edges, {width:,} features ({layout}), {task.classes} classes\n"
-        f"  A two-layer GCN learns from {len(task.train):,} nodes and is tested on {len(task.test):,}.\n"
+        f"  A two-layer GCN learns from {len(task.train_idx):,} nodes and is tested on {len(task.test_idx):,}.\n"
         f"  Same initial weights, same layouts, alternating epochs; threads: {torch.get_num_threads()}.\n"
     )
 
