@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from timeit import timeit
 from typing import Any
@@ -91,7 +91,7 @@ class Table:
             *(self._line(row, width) for row in self.rows),
             *(f"  {name:<{width}} {'missing':>10}   {why}" for name, why in self.missing.items()),
             "",
-            *self._notes(),
+            self._notes(),
         ]
         return "\n".join(lines)
 
@@ -100,20 +100,22 @@ class Table:
         cells = "" if row.ratio is None else f"   {row.ratio}" if row.name not in self.slower else f"   {row.ratio.ratio:.3g}x, few calls"
         return f"  {row.name:<{width}} {seconds_in_words(row.seconds):>10} {rate}{cells}"
 
-    def _notes(self) -> Iterator[str]:
-        if self.disturbance > DISTURBED:
-            yield f"  Other programs disturbed the measurement: half of our calls took {self.disturbance:.1f} times the fastest or more."
-        seconds = self.rows[0].seconds
-        memory, peak = (amount / seconds / roof for amount, roof in zip((self.work.bytes, self.work.flops), self.roofs, strict=True))
-        yield f"  The request needs at least {self.work.bytes:,} bytes of memory traffic and {self.work.flops:,} operations. {OURS} reaches"
-        triad, multiply_adds = f"{self.roofs[0] / 1e9:.1f} GB/s", f"{self.roofs[1] / 1e9:.0f} Gflop/s"
-        yield f"  {memory:.0%} of a triad from memory ({triad}) and {peak:.0%} of multiply-adds in registers ({multiply_adds})."
-        compiling, loading = seconds_in_words(self.compile_seconds), seconds_in_words(self.load_seconds)
-        yield f"  The first call compiles in {compiling}; later processes load the kernels in {loading}."
-        yield (
-            "  This system does not report memory."
-            if self.peak is None
-            else f"  Peak memory of a call: {self.peak / 1e6:,.1f} MB, including the result."
+    def _notes(self) -> str:
+        memory, peak = (
+            amount / self.rows[0].seconds / roof for amount, roof in zip((self.work.bytes, self.work.flops), self.roofs, strict=True)
+        )
+        disturbed = (
+            f"  Other programs disturbed the measurement: half of our calls took {self.disturbance:.1f} times the fastest or more.\n"
+        )
+        peak_memory = "" if self.peak is None else f"  Peak memory of a call: {self.peak / 1e6:,.1f} MB, including the result."
+        return (
+            f"{disturbed if self.disturbance > DISTURBED else ''}"
+            f"  The request needs at least {self.work.bytes:,} bytes of memory traffic and {self.work.flops:,} operations. {OURS} reaches\n"
+            f"  {memory:.0%} of a triad from memory ({self.roofs[0] / 1e9:.1f} GB/s)"
+            f" and {peak:.0%} of multiply-adds in registers ({self.roofs[1] / 1e9:.0f} Gflop/s).\n"
+            f"  The first call compiles in {seconds_in_words(self.compile_seconds)};"
+            f" later processes load the kernels in {seconds_in_words(self.load_seconds)}.\n"
+            f"{peak_memory or '  This system does not report memory.'}"
         )
 
 
