@@ -62,12 +62,8 @@ class Conversion:
     order: torch.Tensor | None
     slots: torch.Tensor | None
 
-    def values(self, values: np.ndarray) -> np.ndarray:
-        """The target's values from the source's; the same array if the order does not change. O(nnz)."""
-        return self.tensor(torch.from_numpy(values)).numpy()
-
     def tensor(self, values: torch.Tensor) -> torch.Tensor:
-        """The target's values as a torch tensor; gradients flow."""
+        """The target's values from the source's; the same tensor if the order does not change. O(nnz); gradients flow."""
         if self.order is None:
             return values
         if is_listed():
@@ -143,7 +139,7 @@ def converted(pattern: Pattern, format: Format) -> Conversion:
         FormatError: the format has another number of dimensions, or a level cannot store these entries.
 
     >>> csr = pack(np.array([[0, 0, 1], [0, 2, 0]]), (2, 3), Format("ds"))[0]
-    >>> converted(csr, Format("ds", (1, 0))).values(np.array([1.0, 2.0, 3.0])).tolist()
+    >>> converted(csr, Format("ds", (1, 0))).tensor(torch.tensor([1.0, 2.0, 3.0])).tolist()
     [1.0, 3.0, 2.0]
     """
     conversion: Conversion | None = pattern.derived.get(("converted", format))

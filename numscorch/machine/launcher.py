@@ -18,13 +18,9 @@ from .target import host
 Launch = Callable[[int, int, int, int], None]
 Entry = Callable[[int, bytes], int]
 address_of: Callable[[bytes], int] = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object)(("PyBytes_AsString", ctypes.pythonapi))
-_ENTRY = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64, ctypes.c_char_p)
+# the entry at an address, as a function of the worker's number and the words, which runs without the GIL and returns a status
+callable_at: Callable[[int], Entry] = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64, ctypes.c_char_p)
 _launch: Launch | None = None
-
-
-def callable_at(address: int) -> Entry:
-    """The entry at an address, as a function of the worker's number and the words. It runs without the GIL and returns a status."""
-    return _ENTRY(address)
 
 
 def launcher(lock: AbstractContextManager[Any]) -> Launch:

@@ -69,7 +69,7 @@ def test_conversions_share_their_index_work() -> None:
     assert B.pattern is C.pattern
     assert C.values.tolist() == [6.0, 4.0, 10.0, 8.0]
     conversion = converted(A.pattern, dense(2))
-    assert conversion.values(A.viewed).tolist() == D.flatten().tolist()
+    assert conversion.tensor(A.values).tolist() == D.flatten().tolist()
     assert converted(A.pattern, CSC).slots is None
 
 
