@@ -88,12 +88,11 @@ def setitem(input: SparseTensor, key: Any, value: Any) -> None:
     value = (value if isinstance(value, torch.Tensor | SparseTensor) else torch.as_tensor(value)).to(input.dtype)
     if broadcast_shape("an assignment", value.shape, chosen.shape) != tuple(chosen.shape):
         raise SizeError(f"a value of shape {tuple(value.shape)} for entries of shape {tuple(chosen.shape)}")
+    nonzeros = int((value != 0).to(torch.int64).sum()) * (prod(chosen.shape) // max(prod(value.shape), 1))
     if isinstance(chosen, SparseTensor):
         at, new = values_of(chosen), others_at(chosen, value)
-        nonzeros = int((value != 0).to(torch.int64).sum()) * (prod(chosen.shape) // max(prod(value.shape), 1))
     else:
-        full = densified(value, "an assignment").expand(chosen.shape)
-        at, new, nonzeros = chosen[chosen > 0], full[chosen > 0], int((full != 0).sum())
+        at, new = chosen[chosen > 0], densified(value, "an assignment").expand(chosen.shape)[chosen > 0]
     new = new.expand(at.shape)
     if (missing := nonzeros - int((new != 0).sum())) > 0:
         raise UnsupportedError(

@@ -112,23 +112,21 @@ def _stack_one_format(tensors: Sequence[SparseTensor], dim: int) -> SparseTensor
     places = [d + (d >= dim) for d in range(inner.order)]
     format = Format([Dense(), *inner.levels], [Part(dim), *(part.moved(places) for part in inner.parts)])
     shape = (*tensors[0].shape[:dim], len(tensors), *tensors[0].shape[dim:])
-    check_copies(sum(tensor.nnz for tensor in tensors), shape, tensors[0])
+    count = sum(tensor.nnz for tensor in tensors)
+    check_copies(count, shape, tensors[0])
     if not all(isinstance(level, JOINED) for level in inner.levels):
         return join_entries([unsqueeze(tensor, dim) for tensor in tensors], (dim,), format)
     patterns = [tensor.pattern for tensor in tensors]
-    count = sum(pattern.nnz for pattern in patterns)
-    wide = any(pattern.index_dtype == "int64" for pattern in patterns)
-    dtype = torch.int64 if wide or index_dtype_for(format.sizes(shape), count) == np.int64 else torch.int32
+    dtype = index_dtype_for(format.sizes(shape), count, max(pattern.index_dtype for pattern in patterns)).name
     arrays = (_concatenate_level(patterns, at, dtype) for at in range(len(inner.levels)))
     return SparseTensor(Pattern(format, shape, ((), *arrays)), torch.cat([tensor.values for tensor in tensors]))
 
 
-def _concatenate_level(patterns: Sequence[Pattern], at: int, dtype: torch.dtype) -> tuple[torch.Tensor, ...]:
+def _concatenate_level(patterns: Sequence[Pattern], at: int, dtype: str) -> tuple[torch.Tensor, ...]:
     level = patterns[0].format.levels[at]
     results = []
     for number, name in enumerate(level.arrays):
-        stored_as = level.array_dtype(name)
-        arrays = [pattern.arrays[at][number].to(getattr(torch, stored_as) if stored_as else dtype) for pattern in patterns]
+        arrays = [pattern.arrays[at][number].to(getattr(torch, level.array_dtype(name) or dtype)) for pattern in patterns]
         if name == "pos":  # each array starts at the end of the previous one
             *before, end = np.cumsum([0, *(pattern.counts[at] for pattern in patterns)]).tolist()
             arrays = [*(pos[:-1] + first for pos, first in zip(arrays, before, strict=True)), arrays[0].new_tensor([end])]
