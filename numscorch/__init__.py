@@ -79,7 +79,7 @@ from .sparsifiers.registration import _find_sparsifier, register_sparsifier
 from .tensors.ledgers import ledger, strict
 from .tensors.methods import METHODS as _METHODS
 from .tensors.sparse_tensor import SparseTensor
-from .tensors.suggestions import FUNCTIONS as _FUNCTIONS, sentence as _sentence
+from .tensors.suggestions import UNSUPPORTED_FUNCTIONS as _UNSUPPORTED, sentence as _sentence
 from .tensors.validate import _rebuild_pattern
 
 if _TYPE_CHECKING:
@@ -207,8 +207,8 @@ _find_in_torch = _fallback(globals(), _torch)[0]
 def __getattr__(name: str) -> Any:
     if name in ("sharding", "sparsify"):  # loaded by the first use: sparsify takes a tenth of the time of the import, sharding seconds
         return _import_module(f".{name}", __name__)
-    if name in _FUNCTIONS:
-        raise AttributeError(_sentence(f"module {__name__!r}", name, _FUNCTIONS[name]))
+    if name in _UNSUPPORTED:
+        raise AttributeError(_sentence(f"module {__name__!r}", name, _UNSUPPORTED[name]))
     return operators.public(name) if name in operators.PUBLIC else _find_in_torch(name)
 
 

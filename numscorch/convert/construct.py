@@ -34,7 +34,7 @@ from .matrices import grouped, nonzeros_of_few
 
 F = TypeVar("F", bound=Callable[..., SparseTensor])
 COALESCE = "the tensor is only marked as coalesced: from_torch coalesces torch.sparse_coo_tensor(t.indices(), t.values(), t.shape)"
-OTHERS = "from_coo, from_csr or from_scipy"
+CONSTRUCTORS = "from_coo, from_csr or from_scipy"
 
 
 def from_torch(
@@ -137,7 +137,7 @@ def way_in(given: object) -> str:
         return "ns.from_torch(torch.from_numpy(x))"
     if isinstance(given, torch.Tensor):
         return "from_torch"
-    return converter(given) or OTHERS
+    return converter(given) or CONSTRUCTORS
 
 
 def _from_strided(tensor: torch.Tensor, format: Format | None) -> SparseTensor:

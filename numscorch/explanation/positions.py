@@ -27,7 +27,7 @@ NUMPY_OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
     **{"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge, "==": operator.eq, "!=": operator.ne},
     **{"and": np.logical_and, "or": np.logical_or},
 }
-FUNCTIONS: dict[str, Callable[..., Any]] = {
+INDEX_FUNCTIONS: dict[str, Callable[..., Any]] = {
     "min": lambda *args: reduce(np.minimum, args),
     "max": lambda *args: reduce(np.maximum, args),
     "abs": np.abs,
@@ -158,9 +158,9 @@ def evaluated(expr: Expr, values: Values) -> Any:
         case BinOp(op, left, right):
             return NUMPY_OPERATORS[op](evaluated(left, values), evaluated(right, values))
         case Call(function, args):
-            if function not in FUNCTIONS:
+            if function not in INDEX_FUNCTIONS:
                 raise UnsupportedError(f"{function} is a kernel routine: numpy can't evaluate it")
-            return FUNCTIONS[function](*(evaluated(arg, values) for arg in args))
+            return INDEX_FUNCTIONS[function](*(evaluated(arg, values) for arg in args))
         case Choose(condition, value, otherwise):
             return np.where(evaluated(condition, values), evaluated(value, values), evaluated(otherwise, values))
         case TableLoad(_, numbers, index):

@@ -26,7 +26,7 @@ WIDENED = {stored: getattr(torch, dtype.computed) for stored, dtype in STORED.it
 COMPILED = STORED.keys() - WIDENED.keys()  # dtypes that kernels read
 LISTED = ", ".join(dtype.name for dtype in STORED.values())  # the supported data types, as text for errors
 SUMMED_LONG = {dtype for dtype in STORED if not STORED[dtype].is_rounded} - {torch.int64}  # dtypes that torch.sum accumulates in int64
-Kind = tuple[torch.dtype, int]  # a tensor's data type and number of dimensions
+TypeAndOrder = tuple[torch.dtype, int]  # a tensor's data type and number of dimensions
 NUMBERS = {int: 1, float: 0.5, complex: 1j}  # an example of each Python number type, in promotion order
 EXACT = {dtype for dtype in COMPILED if STORED[dtype].is_rounded}  # dtypes that only complex numbers promote
 SMALL = range(-128, 128)  # numbers with which booleans are compared in int8
@@ -97,7 +97,7 @@ def unread_in(request: Request, count: int) -> frozenset[int]:
     return unread if len(unread) < count else frozenset()
 
 
-def promotion_of(request: Request, kinds: tuple[Kind, ...]) -> Promotion:
+def promotion_of(request: Request, kinds: tuple[TypeAndOrder, ...]) -> Promotion:
     """The data types of a request for operands of these kinds.
 
     Raises:
@@ -111,7 +111,7 @@ def promotion_of(request: Request, kinds: tuple[Kind, ...]) -> Promotion:
 
 
 @lru_cache(maxsize=4096)
-def _promotion_of(request: Request, kinds: tuple[Kind, ...], default: torch.dtype) -> Promotion:
+def _promotion_of(request: Request, kinds: tuple[TypeAndOrder, ...], default: torch.dtype) -> Promotion:
     """Cached part of :func:`promotion_of`; ``default`` is torch's default data type."""
     unread = unread_in(request, len(kinds))
     typing = _Typing(kinds, unread)
@@ -155,13 +155,13 @@ class _Typing:
         is_long: whether a boolean is the result of comparing a 0-dimensional integer, which needs int64.
     """
 
-    kinds: tuple[Kind, ...]
+    kinds: tuple[TypeAndOrder, ...]
     unread: frozenset[int]
     numbers: list[complex] = field(default_factory=list)
     converted: list[Expr] = field(default_factory=list)
     is_long: bool = False
 
-    def of(self, expr: Expr) -> Kind | complex | None:
+    def of(self, expr: Expr) -> TypeAndOrder | complex | None:
         """The kind of a tensor expression, the value of a constant one, or None for a pattern, which promotes nothing."""
         match expr:
             case Literal(value):
@@ -182,7 +182,7 @@ class _Typing:
         self.numbers.append(number)
         return number
 
-    def _applied(self, args: Sequence[Expr], evaluate: Any, is_test: bool, is_whole: bool) -> Kind | complex | None:
+    def _applied(self, args: Sequence[Expr], evaluate: Any, is_test: bool, is_whole: bool) -> TypeAndOrder | complex | None:
         """The kind of a function or operator applied to arguments; ``is_whole``: it maps integers to integers."""
         types = [self.of(arg) for arg in args]
         tensors = [kind for kind in types if isinstance(kind, tuple)]

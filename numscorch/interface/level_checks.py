@@ -53,7 +53,7 @@ EXPRESSIONS: dict[int, tuple[str, ...]] = {
     ),
 }  # fmt: skip
 MOST_CHECKS = 400  # default upper bound of the checks of a level (about 1400 exist)
-OTHERS: dict[int, tuple[Format, ...]] = {
+FORMATS_BESIDE: dict[int, tuple[Format, ...]] = {
     1: (Format("s"), Format("d"), Format("o")),
     2: (CSR, CSC, COO(2), DCSR),
     3: (CSF(3), COO(3), Format("dss")),
@@ -148,10 +148,10 @@ def checks(formats: Sequence[Format], seed: int = 0) -> Iterator[RandomCheck]:
     for fmt in formats:
         for text in EXPRESSIONS[fmt.order]:
             terms = _terms(text)
-            others = {name: numbers.choice(OTHERS[len(term)]) for name, term in terms.items() if name in "ST"}
+            others = {name: numbers.choice(FORMATS_BESIDE[len(term)]) for name, term in terms.items() if name in "ST"}
             order = text.split("=")[0].count(",") + ("[" in text.split("=")[0])
             for role in ("operand", "both", "result") if order == fmt.order else ("operand",):
-                format_ = fmt if role != "result" else numbers.choice(OTHERS[fmt.order])
+                format_ = fmt if role != "result" else numbers.choice(FORMATS_BESIDE[fmt.order])
                 yield RandomCheck(text, {"A": format_, **others}, None if role == "operand" else fmt, numbers.randrange(1 << 30))
 
 

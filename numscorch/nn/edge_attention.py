@@ -33,7 +33,7 @@ SCORES = "where(s[j,h] + t[i,h] > 0, s[j,h] + t[i,h], slope * (s[j,h] + t[i,h]))
 EXPONENTIALS = f"E[i,j,h] = stored(A[i,j,h]) * exp({SCORES} - m[i,h])"
 SLOPES = "Z[i,j,h] = stored(R[i,j,h]) * (R[i,j,h] - d[i,h]) * where(s[j,h] + t[i,h] > 0, 1, slope)"
 SAMPLED = "R[i,j,h] = stored(A[i,j,h]) * (G[i,h,c] * X[j,h,c])"
-REDUCTIONS = {"add": "sum", "sum": "sum", "mean": "mean", "min": "amin", "max": "amax", "mul": "prod"}
+FILLS = {"add": "sum", "sum": "sum", "mean": "mean", "min": "amin", "max": "amax", "mul": "prod"}
 Fill = float | Tensor | str
 
 
@@ -215,11 +215,11 @@ class Edges:
         nodes, shape = self.placement.added_loops, (self.placement.added_loops, features.shape[1])
         if not isinstance(fill, str):
             return torch.as_tensor(fill, dtype=features.dtype).expand(shape)
-        if fill not in REDUCTIONS:
-            raise OperandError(f"fill_value={fill!r}: give a number, a tensor, or one of {', '.join(REDUCTIONS)}")
+        if fill not in FILLS:
+            raise OperandError(f"fill_value={fill!r}: give a number, a tensor, or one of {', '.join(FILLS)}")
         index = self.endpoints[end, : len(features), None].expand_as(features)
         start = features.new_full((self.graph.shape[end], features.shape[1]), 1.0 if fill == "mul" else 0.0)
-        return start.scatter_reduce(0, index, features, REDUCTIONS[fill], include_self=False)[:nodes]
+        return start.scatter_reduce(0, index, features, FILLS[fill], include_self=False)[:nodes]
 
 
 @graph_break

@@ -11,6 +11,7 @@ import torch
 from ..convert.construct import from_coo, from_csr
 from ..errors import SizeError, UnsupportedError
 from ..frontend.broadcasting import broadcast_shape
+from ..frontend.datatypes import computed_in
 from ..ir.format import Format, as_format
 from ..operators.elementwise import is_sparse
 from ..operators.naming import fallback
@@ -163,7 +164,7 @@ def _sparse_attention(
     if padding is None:
         return pattern_attention(query, key, value, pattern, scale, dropout_p)
     dtype = query.dtype
-    wide = torch.promote_types(dtype, torch.float32)  # the minimum of a 16-bit type may not lie below every score
+    wide = computed_in(dtype)  # the minimum of a 16-bit type may not lie below every score
     bias = mask_bias(padding, wide, torch.finfo(wide).min).expand(*leading, key.shape[-2])
     return pattern_attention(query.to(wide), key.to(wide), value.to(wide), pattern, scale, dropout_p, bias).to(dtype)
 

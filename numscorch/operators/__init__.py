@@ -21,7 +21,7 @@ from ..programs.gradients import attached
 from ..programs.results import stored_as
 from ..tensors.graph_breaks import graph_break
 from ..tensors.parameter import SparseParameter, unwrapped
-from ..tensors.sparse_tensor import FUNCTIONS, OPERATORS, SparseTensor
+from ..tensors.sparse_tensor import OPERATORS, TORCH_FUNCTIONS, SparseTensor
 from .arguments import checked
 from .attributes import ATTRIBUTES, contains, iterated
 from .binary import BINARY
@@ -120,8 +120,8 @@ def _matmul_method(input: Any, other: Any) -> Any:
     return matmul(input, other)
 
 
-FUNCTIONS.update(entries_of(OPERATORS))
-FUNCTIONS.update(
+TORCH_FUNCTIONS.update(entries_of(OPERATORS))
+TORCH_FUNCTIONS.update(
     {
         **{
             getattr(torch.Tensor, f"__{name}__"): OPERATORS[name]

@@ -13,6 +13,7 @@ from torch.nn import functional
 from ..convert.values import densified, others_at, strided, values_of, with_entries
 from ..errors import OperandError, SizeError, UnsupportedError
 from ..frontend.broadcasting import broadcast_shape
+from ..frontend.datatypes import result_type
 from ..interface.api import einsum
 from ..programs.dense_requests import divided
 from ..tensors.packing import at_entries
@@ -192,7 +193,7 @@ def cosine_similarity(x1: Any, x2: Any, dim: int = 1, eps: float = 1e-8) -> torc
     """
     shape = broadcast_shape("cosine_similarity", x1.shape, x2.shape)
     at = normalize_dim(dim, len(shape))
-    dtype = torch.promote_types(x1.dtype, x2.dtype)
+    dtype = result_type((t.dtype, 1) for t in (x1, x2))
     first, second = (t.to(dtype).reshape((1,) * (len(shape) - t.ndim) + tuple(t.shape)) for t in (x1, x2))
     lengths = [_length(t, at, shape[at]).clamp_min(eps) for t in (first, second)]
     return strided(total(mul(first, second), at)) / (lengths[0] * lengths[1])

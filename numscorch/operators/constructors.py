@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import reduce, wraps
+from functools import wraps
 from math import prod
 from typing import Any
 
@@ -13,6 +13,7 @@ import torch
 from ..convert.construct import from_coo, from_torch, owned
 from ..convert.conversions import to_format
 from ..errors import SizeError, UnsupportedError
+from ..frontend.datatypes import result_type
 from ..ir.format import CSR, Format, as_format
 from ..ir.level import INT64_MAX
 from ..machine.memory import check_entries
@@ -139,7 +140,7 @@ def diags(
     for row, k, length in zip(rows, at, lengths, strict=True):
         if length < 0 or row.shape not in ((1,), (length,)):
             raise SizeError(f"a diagonal of shape {tuple(row.shape)} at offset {k} of a matrix {size}: that diagonal has {length} entries")
-    kind = reduce(torch.promote_types, (row.dtype for row in rows)) if dtype is None else dtype
+    kind = result_type((row.dtype, 1) for row in rows) if dtype is None else dtype
     format = as_format(format)
     _check_room(sum(lengths), size, kind, format, "ns.from_coo stores only the given entries")
     values = torch.cat([row.to(kind).expand(length) for row, length in zip(rows, lengths, strict=True)])

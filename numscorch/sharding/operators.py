@@ -31,7 +31,7 @@ from .layout import SAVED
 from .placements import Whole, dtensor_of, gradient_placements, result_placement, sharded_indices, without_sums
 from .ranks import Ranks, collective, reduce
 from .sharded_parameter import ShardedSparseParameter
-from .tensor import FUNCTIONS, TRANSPOSED_FUNCTIONS, ShardedSparseTensor, Transposed
+from .tensor import SHARDED_FUNCTIONS, TRANSPOSED_FUNCTIONS, ShardedSparseTensor, Transposed
 
 T = TypeVar("T")
 LOCAL = "give A.to_local(), this rank's rows with all columns, beside whole dense operands"
@@ -323,7 +323,7 @@ TRANSPOSED: dict[Any, Callable[..., Any]] = {
 
 
 def register() -> None:
-    FUNCTIONS.update({function: graph_break(call) for function, call in IMPLEMENTED.items()})
+    SHARDED_FUNCTIONS.update({function: graph_break(call) for function, call in IMPLEMENTED.items()})
     HANDLERS[ShardedSparseTensor] = Handler(
         sharded_einsum, sharded_evaluate, linear, parameter=ShardedSparseParameter, local=LOCAL, saved=SAVED
     )

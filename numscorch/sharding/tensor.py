@@ -23,11 +23,11 @@ from .layout import Layout, description_of, state_of, values_of_state
 from .partition import ShardingReport
 from .ranks import agree, collective, every
 
-FUNCTIONS: dict[Any, Callable[..., Any]] = {}  # torch's functions, and their implementations for sharded matrices; filled by operators
+SHARDED_FUNCTIONS: dict[Any, Callable[..., Any]] = {}  # torch's functions, as operators implements them
 TRANSPOSED_FUNCTIONS: dict[Any, Callable[..., Any]] = {}  # those for transposed matrices; filled by operators
 
 
-def _operator(function: Any, functions: Mapping[Any, Callable[..., Any]] = FUNCTIONS, flipped: bool = False) -> Callable[..., Any]:
+def _operator(function: Any, functions: Mapping[Any, Callable[..., Any]] = SHARDED_FUNCTIONS, flipped: bool = False) -> Callable[..., Any]:
     """The method of a Python operator, which calls the implementation of torch's function; ``flipped`` swaps the operands."""
     return lambda *operands: functions[function](*(reversed(operands) if flipped else operands))
 
@@ -292,15 +292,15 @@ class ShardedSparseTensor(StoredValues):
 
     @classmethod
     def __torch_function__(cls, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
-        return _called(FUNCTIONS, function, args, kwargs, "a ShardedSparseTensor: use to_local(), or full_tensor()")
+        return _called(SHARDED_FUNCTIONS, function, args, kwargs, "a ShardedSparseTensor: use to_local(), or full_tensor()")
 
     def __getattr__(self, name: str) -> Any:
         """torch's methods, such as ``A.sum(1)`` and ``A.relu()``."""
-        is_private = name.startswith("_")  # not looked up: attributes such as __dict__ are not hashable
-        function = None if is_private else FUNCTIONS.get(getattr(torch.Tensor, name, None)) or FUNCTIONS.get(getattr(torch, name, None))
-        if function is None:
-            raise AttributeError(f"ShardedSparseTensor has no {name}: use to_local(), or full_tensor()")
-        return partial(function, self)
+        homes = () if name.startswith("_") else (torch.Tensor, torch)  # attributes such as __dict__ are not hashable
+        for home in homes:
+            if (function := SHARDED_FUNCTIONS.get(getattr(home, name, None))) is not None:
+                return partial(function, self)
+        raise AttributeError(f"ShardedSparseTensor has no {name}: use to_local(), or full_tensor()")
 
     __matmul__, __rmatmul__ = _operator(torch.matmul), _operator(torch.matmul, flipped=True)
     __mul__ = __rmul__ = _operator(torch.mul)

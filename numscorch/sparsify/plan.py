@@ -22,7 +22,7 @@ from ..sparsifiers.sparsify import Sparsifier
 from .checks import check_factory
 
 Sized = torch.Tensor | Sequence[int]
-Kind = Literal["weight", "activation", "gradient"]
+RuleKind = Literal["weight", "activation", "gradient"]
 Budget = Callable[[Mapping[str, Any]], Mapping[str, float]]
 
 
@@ -140,7 +140,7 @@ class PlanRule:
     budget, ``sparsifier`` maps a weight's fraction of zeros to a sparsifier.
     """
 
-    kind: Kind
+    kind: RuleKind
     names: str
     sparsifier: Callable[[Any], Any]
     format: Format | None = None
@@ -242,7 +242,7 @@ class SparsityPlan:
         return self._with("gradient", names, sparsifier, format, False)
 
     def _with(
-        self, kind: Kind, names: str, sparsifier: Any, format: Format | str | None, always: bool, budget: Budget | None = None
+        self, kind: RuleKind, names: str, sparsifier: Any, format: Format | str | None, always: bool, budget: Budget | None = None
     ) -> SparsityPlan:
         if not isinstance(names, str) or not names:
             raise OperandError(f"{kind}({names!r}, ...): give a pattern of names, such as 'encoder.*.weight'")
@@ -254,7 +254,7 @@ class SparsityPlan:
             )
         return SparsityPlan((*self.rules, PlanRule(kind, names, sparsifier, None if format is None else as_format(format), always, budget)))
 
-    def of(self, *kinds: Kind) -> list[PlanRule]:
+    def of(self, *kinds: RuleKind) -> list[PlanRule]:
         """Return the rules of some kinds, in order."""
         return [rule for rule in self.rules if rule.kind in kinds]
 

@@ -20,7 +20,7 @@ import torch
 
 from ..errors import DenseFallbackWarning, UnsupportedError
 
-Kind = Literal["densification", "copy", "conversion", "transposition"]
+EntryKind = Literal["densification", "copy", "conversion", "transposition"]
 HOMES = (  # code that is not the user's; numscorch and torch.fx generate the last two
     f"{Path(__file__).parents[1]}/",
     f"{Path(str(torch.__file__)).parent}/",
@@ -47,7 +47,7 @@ class Entry:
         during: "backward" if a gradient caused it; ``line`` is then the call that computed the gradient.
     """
 
-    kind: Kind
+    kind: EntryKind
     what: str
     bytes: int
     asked: bool
@@ -74,7 +74,7 @@ class Ledger(list[Entry]):
         """Total size of all entries, in bytes."""
         return sum(entry.bytes for entry in self)
 
-    def of(self, kind: Kind) -> list[Entry]:
+    def of(self, kind: EntryKind) -> list[Entry]:
         """The entries of one kind."""
         return [entry for entry in self if entry.kind == kind]
 
@@ -143,7 +143,7 @@ def is_strict() -> bool:
     return _refusal.get() is not None
 
 
-def note(kind: Kind, what: str, size: int, *, asked: bool = True) -> None:
+def note(kind: EntryKind, what: str, size: int, *, asked: bool = True) -> None:
     """Add an entry of ``size`` bytes to all open ledgers."""
     ledgers = _open.get()
     if ledgers and size:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 DEVICES = ("cpu", "cuda", "mps", "meta", "xpu")  # names that are no formats; kernels run on the CPU
 PROPERTIES: dict[str, Callable[[Any], Any]] = {}  # properties by name; filled by operators.attributes
-FUNCTIONS: dict[Callable[..., Any], Callable[..., Any]] = {}  # torch's functions, and their implementations for SparseTensor
+TORCH_FUNCTIONS: dict[Callable[..., Any], Callable[..., Any]] = {}  # torch's functions, and their implementations for SparseTensor
 
 
 def _contiguous(values: torch.Tensor) -> torch.Tensor:
@@ -348,7 +348,7 @@ class SparseTensor(StoredValues, PythonOperators):
     def __torch_function__(
         cls, func: Callable[..., Any], types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        implementation = FUNCTIONS.get(func)
+        implementation = TORCH_FUNCTIONS.get(func)
         if implementation is None:
             name = getattr(func, "__name__", str(func))
             name = f"masked.{name}" if str(getattr(func, "__module__", "")).startswith("torch.masked") else name

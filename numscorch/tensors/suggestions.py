@@ -127,7 +127,7 @@ ATTRIBUTES: dict[str, str] = {  # SciPy's, NumPy's and pydata's attributes; torc
 
 MATRICES = "ns.from_scipy(S) of SciPy's matrix, ns.from_csr(indptr, indices, data, shape), or ns.from_coo(coords, data, shape)"
 
-FUNCTIONS: dict[str, str] = {  # SciPy's and pydata's functions and classes, as attributes of the module
+UNSUPPORTED_FUNCTIONS: dict[str, str] = {  # SciPy's and pydata's functions and classes, as attributes of the module
     **{f"{kind}_{what}": MATRICES for kind in ("csr", "csc", "coo", "bsr", "dia", "dok", "lil") for what in ("array", "matrix")},
     **dict.fromkeys(("GCXS", "DOK", "SparseArray", "asCOO", "as_coo"), "ns.from_pydata(x), or ns.from_coo(coords, data, shape)"),
     **dict.fromkeys(("sparray", "spmatrix"), "ns.SparseTensor"),

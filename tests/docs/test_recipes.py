@@ -214,7 +214,7 @@ def test_an_operator_is_a_statement_with_the_name_of_torch(dense: torch.Tensor, 
         torch.ldexp(A, A)
     monkeypatch.setitem(elementwise.NAMED, "ldexp", ldexp)
     for function, sparse_function in operators.entries_of({"ldexp": elementwise.NAMED["ldexp"]}).items():
-        monkeypatch.setitem(operators.FUNCTIONS, function, sparse_function)
+        monkeypatch.setitem(operators.TORCH_FUNCTIONS, function, sparse_function)
     result: Any = torch.ldexp(A, A)
     assert result.format == ns.CSR
     torch.testing.assert_close(result.to_dense(), torch.ldexp(dense, dense))

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from numscorch.tensors.sparse_tensor import FUNCTIONS, OPERATORS
+from numscorch.tensors.sparse_tensor import OPERATORS, TORCH_FUNCTIONS
 
 pytest.importorskip("expecttest", reason="torch.testing._internal needs it")
 op_sweep = pytest.importorskip("op_sweep")
@@ -30,9 +30,9 @@ def kinds(operator: str) -> set[str]:
 
 def test_the_sweep_reports_wrong_results_and_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
     assert kinds("sin") == {"same"}
-    monkeypatch.setitem(FUNCTIONS, torch.sin, torch.tan)
+    monkeypatch.setitem(TORCH_FUNCTIONS, torch.sin, torch.tan)
     assert "wrong" in kinds("sin")
-    monkeypatch.setitem(FUNCTIONS, torch.sin, lambda A: OPERATORS["sin"](A.detach()))
+    monkeypatch.setitem(TORCH_FUNCTIONS, torch.sin, lambda A: OPERATORS["sin"](A.detach()))
     assert {"wrong", "same"} == kinds("sin")  # complex and integer samples are not differentiated
 
 
@@ -41,5 +41,5 @@ def test_the_sweep_reports_errors(error: Exception, monkeypatch: pytest.MonkeyPa
     def failing(A: Any) -> Any:
         raise error
 
-    monkeypatch.setitem(FUNCTIONS, torch.sin, failing)
+    monkeypatch.setitem(TORCH_FUNCTIONS, torch.sin, failing)
     assert ("other refusal" if isinstance(error, op_sweep.NumscorchError) else "raw error") in kinds("sin")

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import numscorch as ns
-from numscorch.tensors.suggestions import ATTRIBUTES, FUNCTIONS, SUGGESTIONS
+from numscorch.tensors.suggestions import ATTRIBUTES, SUGGESTIONS, UNSUPPORTED_FUNCTIONS
 
 sp = pytest.importorskip("scipy.sparse")
 pytestmark = pytest.mark.usefixtures("plain")
@@ -56,7 +56,7 @@ def test_each_attribute_of_pydata_exists_or_has_a_way_out(A: Any) -> None:
 
 
 def test_each_name_of_scipy_sparse_exists_or_has_a_way_out() -> None:
-    assert {name for name in sp.__all__ if not hasattr(ns, name)} <= FUNCTIONS.keys() | set(SUBMODULES.split()) | TORCHS_OWN
+    assert {name for name in sp.__all__ if not hasattr(ns, name)} <= UNSUPPORTED_FUNCTIONS.keys() | set(SUBMODULES.split()) | TORCHS_OWN
 
 
 @pytest.mark.parametrize("name", sorted(ATTRIBUTES))
@@ -68,11 +68,11 @@ def test_errors_of_attributes_say_what_to_write(name: str, A: Any) -> None:
     assert error.value.name == name
 
 
-@pytest.mark.parametrize("name", sorted(FUNCTIONS))
+@pytest.mark.parametrize("name", sorted(UNSUPPORTED_FUNCTIONS))
 def test_errors_of_the_module_say_what_to_write(name: str) -> None:
     with pytest.raises(AttributeError, match=f"^module 'numscorch' has no attribute {name!r}: write ") as error:
         getattr(ns, name)
-    assert FUNCTIONS[name] in str(error.value)
+    assert UNSUPPORTED_FUNCTIONS[name] in str(error.value)
 
 
 S, T = sp.csr_array(D.numpy()), sp.coo_array(D.numpy())
@@ -111,7 +111,7 @@ WAYS: dict[str, tuple[str, Any]] = {  # a way out, and its value in SciPy and Nu
 @pytest.mark.parametrize("name", WAYS)
 def test_ways_out_run_and_have_the_value_of_scipy(name: str, A: Any) -> None:
     expression, expected = WAYS[name]
-    assert expression in {**ATTRIBUTES, **FUNCTIONS}[name]
+    assert expression in {**ATTRIBUTES, **UNSUPPORTED_FUNCTIONS}[name]
     values = {"n": 3, "m": 3, "i": 2, "j": 1, "dim": 0, "dims": (1, 0), "x": 7.0, "rows": 1, "columns": 1, "offset": 1, "shape": (3, 3)}
     tensors = {"A": A, "B": A, "mask": ns.eye(3, format=ns.CSR), "indices": [[0], [0]], "values": [1.0], "ns": ns, "torch": torch}
     result = eval(expression, {**values, **tensors})
