@@ -217,11 +217,6 @@ UNARY = {
     "tanhshrink": _unary(lambda x: x - np.tanh(x), "tanh(x) * tanh(x)"),
     "trunc": _unary(_ufunc("trunc"), "0", lambda x: x),
 }
-ALIASES = {
-    **{f"arc{name}": f"a{name}" for name in ("cos", "cosh", "sin", "sinh", "tan", "tanh")},
-    **{"absolute": "abs", "fix": "trunc"},
-}
-"""torch's other names of functions of one argument."""
 BINARY = {
     "atan2": Function(
         _ufunc("arctan2"),

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Container, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -156,16 +156,6 @@ def is_intersection(expr: Expr) -> bool:
 def is_zero(expr: Expr) -> bool:
     """Whether an expression is the number 0."""
     return isinstance(expr, Literal) and expr.value == 0
-
-
-@cache
-def keeps_zero(function: str) -> bool:
-    """Whether a function of one argument is 0 at 0.
-
-    >>> keeps_zero("sin"), keeps_zero("cos")
-    (True, False)
-    """
-    return is_zero(simplified(Apply(function, (Literal(0.0, "float64"),))))
 
 
 def is_one(expr: Expr) -> bool:

@@ -17,6 +17,7 @@ from torch.utils import _pytree as pytree
 from torch.utils.data._utils.collate import default_collate_fn_map
 
 from ..errors import UnsupportedError
+from ..frontend.operator_forms import SYNONYMS
 from ..programs.gradients import attached
 from ..programs.results import stored_as
 from ..tensors.graph_breaks import graph_break
@@ -50,17 +51,6 @@ CASTS = {
     "bool": torch.bool,
     "cfloat": torch.complex64,
     "cdouble": torch.complex128,
-}
-SYNONYMS = {
-    "subtract": "sub",
-    "multiply": "mul",
-    "divide": "div",
-    "true_divide": "div",
-    "greater": "gt",
-    "greater_equal": "ge",
-    "less": "lt",
-    "less_equal": "le",
-    "not_equal": "ne",
 }
 
 

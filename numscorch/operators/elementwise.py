@@ -6,10 +6,10 @@ Operands broadcast as in torch. Unstored entries are 0. The result is dense if t
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping
-from functools import lru_cache
+from collections.abc import Callable, Iterable
+from functools import lru_cache, partial
 from math import isfinite, prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -20,10 +20,11 @@ from ..convert.values import densified
 from ..errors import OperandError, UnsupportedError
 from ..frontend.broadcasting import broadcast_shape
 from ..frontend.datatypes import number_as
-from ..frontend.requests import Request, access_of
+from ..frontend.operator_forms import FORMS
+from ..frontend.requests import NAMES, Request, access_of
 from ..frontend.statements import parse_program
+from ..ir.function_table import PAIRS
 from ..ir.functions import COMPARISONS, is_zero, simplified
-from ..ir.index import Access
 from ..ir.notation import parse_expr
 from ..programs.dispatch import compute
 from ..programs.evaluation import evaluate_parts
@@ -46,89 +47,81 @@ def as_own(value: Any) -> Any:
     return from_torch(value, copy=False) if isinstance(value, Tensor) and value.layout is not torch.strided else value
 
 
-def _term(name: str, order: int, max_order: int) -> Access:
-    """The access to a tensor of ``order`` dimensions, right-aligned in ``max_order`` dimensions."""
-    return access_of(name, [f"i{at}" for at in range(max_order - order, max_order)])
-
-
-def _joined(form: str, left: Any, right: Any, **numbers: float) -> Any:
-    """Evaluate a form of A and B, such as ``{A} + {B}``, on two tensors or numbers.
+def _joined(name: str, left: Any, right: Any) -> Any:
+    """Evaluate an operator of two tensors or numbers.
 
     Raises:
         OperandError: an operand is a list or a tuple.
     """
-    if type(left) is SparseTensor and type(right) is SparseTensor and left.pattern is right.pattern and form in OF_VALUES and not numbers:
-        return SparseTensor(left.pattern, OF_VALUES[form](left._values, right._values))
+    if type(left) is SparseTensor and type(right) is SparseTensor and left.pattern is right.pattern and name in AT_ENTRIES:
+        return SparseTensor(left.pattern, AT_ENTRIES[name](left._values, right._values))
     left_order, right_order = getattr(left, "ndim", 0), getattr(right, "ndim", 0)
     if listed := [operand for operand in (left, right) if isinstance(operand, list | tuple)]:
         raise OperandError(f"operators take tensors and numbers, not {type(listed[0]).__name__}: wrap it with torch.tensor(x)")
-    if numbers or not (left_order and right_order):
-        return _evaluate_form(form, {"A": left, "B": right}, **numbers)
+    if not (left_order and right_order):
+        return _evaluated(name, left, right)
+    statement = _statement(name, left_order, right_order)
     if type(left) is not Tensor and type(right) is not Tensor:
-        _warn_if_dense(form, {"A": left, "B": right})
-    return compute(_request(form, left_order, right_order), (left, right))
+        _warn_if_dense(statement, (left, right))
+    return compute(statement.request, (left, right))
 
 
-def _evaluate_form(form: str, operands: dict[str, Any], **numbers: Any) -> Any:
-    """Evaluate a form of operands that broadcast, such as ``where({C}, {A}, 0)``; unstored entries are 0."""
-    _warn_if_dense(form, operands)
-    orders = {name: getattr(operand, "ndim", 0) for name, operand in operands.items()}
-    return evaluate_parts(_statement(form, **orders), {**operands, **numbers}, None)
+def _evaluated(name: str, *operands: Any, **options: Any) -> Any:
+    """Evaluate an operator of tensors and numbers that broadcast; unstored entries are 0."""
+    orders = [getattr(operand, "ndim", 0) for operand in operands]
+    statement = _statement(name, *orders, options=tuple(options))
+    _warn_if_dense(statement, operands)
+    return evaluate_parts(statement.text, {**dict(zip(NAMES, operands, strict=False)), **options}, None)
 
 
-def _warn_if_dense(form: str, operands: Mapping[str, Any]) -> None:
+class _Statement(NamedTuple):
+    """The statement of an operator, its request, its value without indices, and whether that is nonzero where no tensor has an entry."""
+
+    text: str
+    request: Request
+    value: str
+    is_dense: bool
+
+
+@lru_cache(maxsize=1024)
+def _statement(name: str, *orders: int | str, options: tuple[str, ...] = ()) -> _Statement:
+    """The statement of an operator of operands A, B, ... with these numbers of dimensions; a text stands for itself.
+
+    >>> statement = _statement("add", 2, 1)
+    >>> statement.text, statement.value, statement.is_dense
+    ('R[i0,i1] = A[i0,i1] + B[i1]', 'A + B', False)
+    >>> _statement("where", 1, 1, "0").text, _statement("le", 1, 1).is_dense
+    ('R[i0] = where(A[i0], B[i0], 0)', True)
+    """
+    terms = [order if isinstance(order, str) else name for name, order in zip(NAMES, orders, strict=False)]
+    tensors = {name: order for name, order in zip(NAMES, orders, strict=False) if isinstance(order, int)}
+    indices = [f"i{at}" for at in range(max(tensors.values()))]
+    accesses = {name: str(access_of(name, indices[len(indices) - order :])) for name, order in tensors.items()}
+    numbers = dict(zip(options, options, strict=True))
+    value = FORMS[name](*terms, **numbers)
+    text = f"{access_of('R', indices)} = {FORMS[name](*(accesses.get(term, term) for term in terms), **numbers)}"
+    is_dense = not is_zero(simplified(parse_expr(value), {name for name, order in tensors.items() if order}))
+    return _Statement(text, parse_program(text)[0].request, value, is_dense)
+
+
+def _warn_if_dense(statement: _Statement, operands: Iterable[Any]) -> None:
     """Report a dense result of sparse operands, caused by a function that is nonzero at 0.
 
     Raises:
         UnsupportedError: in strict mode.
     """
-    tensors = {name: value for name, value in operands.items() if getattr(value, "ndim", 0)}
-    sparse = [value for value in tensors.values() if isinstance(value, SparseTensor) and not value.format.is_dense]
-    if not sparse or len(sparse) < len(tensors) or not _is_dense_form(form, frozenset(tensors)):
+    tensors = [value for value in operands if getattr(value, "ndim", 0)]
+    sparse = [value for value in tensors if isinstance(value, SparseTensor) and not value.format.is_dense]
+    if not statement.is_dense or not sparse or len(sparse) < len(tensors):
         return
     names = " and ".join(f"{value.format.name} {tuple(value.shape)}" for value in sparse)
-    form = form.format(A="A", B="B", C="C")
-    size = prod(broadcast_shape(form, *(value.shape for value in sparse))) * sparse[0].dtype.itemsize
+    size = prod(broadcast_shape(statement.value, *(value.shape for value in sparse))) * sparse[0].dtype.itemsize
     suggestion = "the function is nonzero at 0: A.with_values(...) keeps the pattern, A.to_dense() requests a dense tensor"
-    densifying(form, names, size, suggestion)
+    densifying(statement.value, names, size, suggestion)
 
 
-@lru_cache(maxsize=1024)
-def _is_dense_form(form: str, tensors: frozenset[str]) -> bool:
-    """Whether a form is nonzero where none of these tensors stores an entry.
-
-    >>> _is_dense_form("{A} + {B}", frozenset("AB")), _is_dense_form("{A} + {B}", frozenset("A"))
-    (False, True)
-    >>> _is_dense_form("{A} <= {B}", frozenset("AB"))
-    True
-    """
-    return not is_zero(simplified(parse_expr(form.format(A="A", B="B", C="C")), tensors))
-
-
-@lru_cache(maxsize=1024)
-def _statement(form: str, **orders: int) -> str:
-    """The statement of a form of operands with these numbers of dimensions.
-
-    >>> _statement("{A} + {B}", A=2, B=1)
-    'R[i0,i1] = A[i0,i1] + B[i1]'
-    """
-    max_order = max(orders.values())
-    terms = {name: _term(name, order, max_order) for name, order in orders.items()}
-    return f"{_term('R', max_order, max_order)} = {form.format(**terms)}"
-
-
-@lru_cache(maxsize=1024)
-def _request(form: str, left: int, right: int) -> Request:
-    (part,) = parse_program(_statement(form, A=left, B=right))
-    return part.request
-
-
-OF_VALUES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {  # torch's functions on the values of tensors with one pattern
-    "{A} + {B}": torch.add,
-    "{A} - {B}": torch.sub,
-    "{A} * {B}": torch.mul,
-    "maximum({A}, {B})": torch.maximum,
-    "minimum({A}, {B})": torch.minimum,
+AT_ENTRIES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {  # torch's functions on the values of tensors with one pattern
+    name: getattr(torch, name) for name in ("add", "sub", "mul", "maximum", "minimum")
 }
 
 
@@ -154,28 +147,28 @@ def add(input: Any, other: Any, *, alpha: float = 1) -> Any:
     >>> ns.add(A, A).values
     tensor([4., 6.])
     """
-    return _joined("{A} + {B}", input, other) if alpha == 1 else _joined("{A} + alpha * {B}", input, other, alpha=alpha)
+    return _joined("add", input, other) if alpha == 1 else _evaluated("add", input, other, alpha=alpha)
 
 
 def sub(input: Any, other: Any, *, alpha: float = 1) -> Any:
     """input - alpha * other."""
-    return _joined("{A} - {B}", input, other) if alpha == 1 else _joined("{A} - alpha * {B}", input, other, alpha=alpha)
+    return _joined("sub", input, other) if alpha == 1 else _evaluated("sub", input, other, alpha=alpha)
 
 
 def mul(input: Any, other: Any) -> Any:
     """The element-wise product; nonzero only where both operands store an entry."""
     if getattr(input, "ndim", 0) and getattr(other, "ndim", 0):
-        return _joined("{A} * {B}", input, other)
+        return _joined("mul", input, other)
     scaled = _scaled(torch.mul, input, other)
     scaled = _scaled(torch.mul, other, input) if scaled is None else scaled
-    return _joined("{A} * {B}", input, other) if scaled is None else scaled
+    return _joined("mul", input, other) if scaled is None else scaled
 
 
 def div(input: Any, other: Any) -> Any:
     """The quotient at the numerator's entries; 0 / 0 is not computed at unstored entries."""
     if (scaled := _scaled(torch.div, input, other)) is not None:
         return scaled
-    return _joined("{A} / {B}", input, other)
+    return _joined("div", input, other)
 
 
 def pow(input: Any, exponent: Any) -> Any:
@@ -198,7 +191,7 @@ def _comparison(name: str) -> Callable[..., Any]:
             if getattr(operator, name)(0, other):
                 return torch_function(densified(input, name, "it is True at unstored entries"), other)
             return SparseTensor(input.pattern, torch_function(input._values, other))
-        return _joined(f"{{A}} {COMPARISONS[name]} {{B}}", input, other).to(torch.bool)
+        return _joined(name, input, other).to(torch.bool)
 
     return with_name(
         comparison, name, f"Compare element-wise: input {COMPARISONS[name]} other. The result is dense if it is True for two zeros."
@@ -206,15 +199,10 @@ def _comparison(name: str) -> Callable[..., Any]:
 
 
 def _pair(name: str) -> Callable[..., Any]:
-    form = f"{name}({{A}}, {{B}})"
-
     def function(input: Any, other: Any) -> Any:
-        return _joined(form, input, other)
+        return _joined(name, input, other)
 
     return with_name(function, name, f"torch's {name} of operands that broadcast; unstored entries are 0.")
-
-
-maximum, minimum = _pair("maximum"), _pair("minimum")
 
 
 def _logical(name: str, function: Callable[[Any, Any], Any]) -> Callable[..., Any]:
@@ -228,10 +216,11 @@ def _logical(name: str, function: Callable[[Any, Any], Any]) -> Callable[..., An
 
 def where(condition: Any, input: Any, other: Any) -> Any:
     """Select input where the condition holds, other elsewhere; any operand may be sparse. Sparse if other is 0 or sparse, else dense."""
-    operands = {"A": input, "B": other, "C": condition if condition.dtype is torch.bool else condition != 0}
+    operands = {"A": condition if condition.dtype is torch.bool else condition != 0, "B": input, "C": other}
     zeros = {name: str(value + 0) for name, value in operands.items() if isinstance(value, int | float) and value == 0}
-    terms = [zeros.get(name, f"{{{name}}}") for name in "CAB"]
-    return _evaluate_form(f"where({', '.join(terms)})", {name: value for name, value in operands.items() if name not in zeros})
+    statement = _statement("where", *(zeros.get(name, getattr(value, "ndim", 0)) for name, value in operands.items()))
+    _warn_if_dense(statement, operands.values())
+    return evaluate_parts(statement.text, {name: value for name, value in operands.items() if name not in zeros}, None)
 
 
 def lerp(input: Any, end: Any, weight: Any) -> Any:
@@ -242,9 +231,7 @@ def lerp(input: Any, end: Any, weight: Any) -> Any:
     >>> lerp(A, 3 * A, 0.5).values
     tensor([4., 8.])
     """
-    if getattr(weight, "ndim", 0):
-        return _evaluate_form("{A} + {C} * ({B} - {A})", {"A": input, "B": end, "C": weight})
-    return _evaluate_form("{A} + weight * ({B} - {A})", {"A": input, "B": end}, weight=weight)
+    return _evaluated("lerp", input, end, weight)
 
 
 def addcmul(input: Any, tensor1: Any, tensor2: Any, *, value: Any = 1) -> Any:
@@ -258,14 +245,15 @@ def addcmul(input: Any, tensor1: Any, tensor2: Any, *, value: Any = 1) -> Any:
     Raises:
         UnsupportedError: the value is infinite or NaN, and all tensors hold integers.
     """
-    operands = {"A": input, "B": tensor1, "C": tensor2}
-    if isinstance(value, float) and not any(tensor.dtype.is_floating_point or tensor.dtype.is_complex for tensor in operands.values()):
+    if isinstance(value, float) and not any(
+        tensor.dtype.is_floating_point or tensor.dtype.is_complex for tensor in (input, tensor1, tensor2)
+    ):
         if not isfinite(value):
             raise UnsupportedError(f"addcmul of integers takes no value={value}: convert the tensors with .to(torch.float64)")
         value = int(value)  # torch truncates it, too
     if isinstance(value, int | float) and value == 1:
-        return _evaluate_form("{A} + {B} * {C}", operands)
-    return _evaluate_form("{A} + value * {B} * {C}", operands, value=value)
+        return _evaluated("addcmul", input, tensor1, tensor2)
+    return _evaluated("addcmul", input, tensor1, tensor2, value=value)
 
 
 def clamp(input: Any, min: Any = None, max: Any = None) -> Any:
@@ -279,9 +267,8 @@ def clamp(input: Any, min: Any = None, max: Any = None) -> Any:
     if any(isinstance(bound, complex) for bound in (min, max)):
         raise UnsupportedError(f"clamp between {min} and {max}: complex numbers have no order; use real bounds")
     if any(isinstance(bound, Tensor | SparseTensor) for bound in (min, max)):
-        # where entry and bound are equal, the entry receives the whole gradient, unlike that of maximum and minimum
-        input = input if min is None else _joined("where({A} >= {B}, {A}, where({A} != {A}, {A}, {B}))", input, min)
-        return input if max is None else _joined("where({A} <= {B}, {A}, where({A} != {A}, {A}, {B}))", input, max)
+        input = input if min is None else _joined("clamp_min", input, min)
+        return input if max is None else _joined("clamp_max", input, max)
     if (min is None or min <= 0) and (max is None or max >= 0):
         return SparseTensor(input.pattern, at_entries(input.pattern, lambda values: torch.clamp(values, min, max), input._values))
     return torch.clamp(densified(input, "clamp", FROM_ZERO), min, max)
@@ -326,22 +313,18 @@ NAMED: dict[str, Callable[..., Any]] = {
     "sub": sub,
     "mul": mul,
     "div": div,
-    "maximum": maximum,
-    "minimum": minimum,
     "where": where,
     "addcmul": addcmul,
-    "arctan2": _pair("atan2"),
     "clamp": clamp,
     "clamp_max": lambda input, max: clamp(input, None, max),
     "clamp_min": lambda input, min: clamp(input, min),
-    "clip": clamp,
     "pow": pow,
     "lerp": lerp,
-    **{name: _pair(name) for name in ("atan2", "copysign", "fmax", "fmin", "hypot", "logaddexp", "logaddexp2", "xlogy")},
+    **{name: _pair(name) for name in PAIRS},
     **UNARY,
     "hardtanh": hardtanh,
     **{name: _comparison(name) for name in COMPARISONS},
     "logical_and": _logical("logical_and", mul),
-    "logical_or": _logical("logical_or", maximum),
-    "logical_xor": _logical("logical_xor", lambda a, b: _joined("{A} != {B}", a, b)),
+    "logical_or": _logical("logical_or", partial(_joined, "maximum")),
+    "logical_xor": _logical("logical_xor", partial(_joined, "ne")),
 }

@@ -13,13 +13,15 @@ import torch
 from ..convert.values import strided
 from ..errors import OperandError, RangeError, SizeError, UnsupportedError
 from ..frontend.datatypes import SUMMED_LONG, computed_in
-from ..frontend.requests import NAMES, Request, access_of
-from ..frontend.statements import parse_program
+from ..frontend.parser import Subscripts
+from ..frontend.requests import Request, reducing
 from ..programs.dispatch import compute
 from ..programs.evaluation import evaluate_parts
+from ..programs.traced_programs import program_of
+from ..programs.tracing import TracedNode
 from ..tensors.arrays import as_integers
 from ..tensors.sparse_tensor import SparseTensor
-from .elementwise import _term, div
+from .elementwise import div
 from .naming import with_name
 from .rearranging import normalize_dim
 
@@ -55,9 +57,9 @@ def _reducing(op: str, dim: int | tuple[int, ...] | None, order: int, is_test: b
     ((1,), 1, 'A[i0,i1] over i0i1->i0')
     """
     reduced = normalize_dims(dim, order)
-    names = [f"i{at}" for at in range(order) if at not in reduced]
-    (part,) = parse_program(f"{access_of('R', names)} {op} {_term('A', order, order)}{' != 0' if is_test else ''}")
-    return reduced, len(names), part.request
+    names = tuple(f"i{at}" for at in range(order))
+    result = tuple(name for at, name in enumerate(names) if at not in reduced)
+    return reduced, len(result), reducing(Subscripts((names,), result), op, is_test)
 
 
 def _reduce(name: str, op: str, input: Any, dim: Dim, keepdim: bool) -> Any:
@@ -93,10 +95,9 @@ def _weighting(dims: tuple[int, ...], order: int) -> Request:
     >>> str(_weighting((1,), 2))
     'A[i0,i1] * B[i1] over i0i1,i1->i0'
     """
-    result = access_of("R", [f"i{at}" for at in range(order) if at not in dims])
-    factors = [str(_term("A", order, order)), *(f"{name}[i{at}]" for name, at in zip(NAMES[1:], dims, strict=False))]
-    (part,) = parse_program(f"{result} += {' * '.join(factors)}")
-    return part.request
+    names = tuple(f"i{at}" for at in range(order))
+    result = tuple(name for at, name in enumerate(names) if at not in dims)
+    return reducing(Subscripts((names, *((names[at],) for at in dims)), result), "+=")
 
 
 REDUCTION = """torch's {name}: {what} over one, several or all dimensions. Unstored entries count as 0.
@@ -186,21 +187,16 @@ softmax, log_softmax = _softmax("softmax", "softmax"), _softmax("log_softmax", "
 
 @lru_cache(maxsize=64)
 def _softmax_program(name: str, order: int, dim: int) -> str:
-    """softmax or log_softmax in index notation. The subtracted maximum does not change the result, so no gradient flows through it.
+    """softmax or log_softmax in index notation.
 
     >>> print(_softmax_program("softmax", 2, 1))
-    m[i0] stored max= A[i0,i1]
-    E[i0,i1] = stored(A[i0,i1]) * exp(A[i0,i1] - m[i0])
-    l[i0] += E[i0,i1]
-    R[i0,i1] = E[i0,i1] / l[i0]
+    m[i] stored max= A[i,j]
+    E[i,j] = stored(A[i,j]) * exp(A[i,j] - m[i])
+    l[i] += E[i,j]
+    R[i,j] = E[i,j] / l[i]
     """
-    A, E, R = (_term(tensor, order, order) for tensor in "AER")
-    m, l = (access_of(tensor, [f"i{at}" for at in range(order) if at != dim]) for tensor in "ml")  # noqa: E741
-    result = f"{E} / {l}" if name == "softmax" else f"stored({A}) * ({A} - {m} - log({l}))"
-    return f"""{m} stored max= {A}
-{E} = stored({A}) * exp({A} - {m})
-{l} += {E}
-{R} = {result}"""
+    operand = TracedNode("operand", "A", (2,) * order, frozenset(range(order)), is_sparse=True)
+    return program_of(TracedNode("softmax", name, operand.shape, operand.used, (operand,), (dim,)), ("A",)).text
 
 
 def sum_to_size(input: SparseTensor, *size: Any) -> Any:

@@ -10,16 +10,12 @@ from torch.nn import functional
 
 from ..convert.values import densified
 from ..errors import UnsupportedError
-from ..ir.function_table import ALIASES, UNARY as TABLE
-from ..ir.functions import keeps_zero
+from ..frontend.operator_forms import OF_ONE_TENSOR, keeps_zero
 from ..tensors.packing import at_entries
 from ..tensors.sparse_tensor import SparseTensor
 from .naming import torchs, with_name
 
-KEEPING_ZERO = """
-    angle celu conj erfinv hardshrink imag isneginf isposinf leaky_relu nan_to_num neg negative positive real sgn signbit softshrink
-"""  # functions that the table lacks
-OTHERS = "digamma i0 lgamma logical_not"
+WITHOUT_FORM = "angle conj erfinv hardshrink imag isneginf isposinf nan_to_num positive real sgn signbit softshrink"  # 0 at 0
 NOT_ZERO = "of the dense tensor, since the function is nonzero at 0; for stored entries only, use A.with_values(...)"
 
 
@@ -100,8 +96,8 @@ def written(input: SparseTensor, values: torch.Tensor) -> SparseTensor:
 
 
 UNARY: dict[str, Callable[..., Any]] = {
-    **{name: (_of_values if keeps_zero(ALIASES.get(name, name)) else of_dense)(name) for name in (*TABLE, *ALIASES)},
-    **{name: _of_values(name) for name in KEEPING_ZERO.split()},
-    **{name: of_dense(name) for name in OTHERS.split()},
+    **{name: (_of_values if keeps_zero(form) else of_dense)(name) for name, form in OF_ONE_TENSOR.items()},
+    **{name: _of_values(name) for name in WITHOUT_FORM.split()},
+    **{name: of_dense(name) for name in ("digamma", "i0", "lgamma")},
     "dropout": dropout,
 }

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from inspect import Parameter, signature
 from typing import Any
 
 import torch
 
 from ..errors import NumscorchError, SizeError
 from ..frontend.broadcasting import broadcast_shape
+from ..frontend.operator_forms import FORMS, SYNONYMS
 from ..frontend.parser import parse_einsum
 from ..frontend.problem import size_clash
-from ..ir.function_table import ALIASES, PAIRS, UNARY
-from ..ir.functions import COMPARISONS
+from ..ir.functions import TESTS
+from ..ir.index import Access, Apply, Binary, Expr, Literal, accesses_in
+from ..ir.notation import parse_expr
 from .operands import call_form
 from .tracing import CALLS, TRACERS, Mismatch, Sparsified, Traced, TracedNode
+
+OF_BOOLEANS = ("*", "maximum", "minimum", "where")  # torch gives booleans if all operands are
 
 
 def _node_of(value: Any) -> TracedNode:
@@ -32,23 +37,44 @@ def _node_of(value: Any) -> TracedNode:
     return TracedNode("number", repr(float(value)))
 
 
-def elementwise(kind: str, form: str, *values: Any, is_test: bool = False) -> Traced:
-    """Trace an operator or function of tensors and numbers that broadcast."""
+def elementwise(name: str, *args: Any, **kwargs: Any) -> Traced:
+    """Trace an element-wise operator of tensors and numbers that broadcast."""
+    call = signature(FORMS[name])
+    defaults = {argument: parameter.default for argument, parameter in call.parameters.items() if parameter.default is not Parameter.empty}
+    given = call.bind(*args, **kwargs).arguments
+    arguments = {argument: value for argument, value in given.items() if argument not in defaults or value != defaults[argument]}
+    value = parse_expr(FORMS[name](**{argument: argument for argument in arguments}))
+    if unread := arguments.keys() - {access.tensor.name for access in accesses_in(value)}:
+        raise ValueError(", ".join(f"{argument}={arguments[argument]!r}" for argument in unread))
+    return _recorded(value, arguments)
+
+
+def _recorded(value: Expr, arguments: Mapping[str, Any]) -> Any:
+    """Record the nodes of an expression of these arguments."""
+    match value:
+        case Access(tensor):
+            return arguments[tensor.name]
+        case Literal(number):
+            return number
+        case Binary("!=", Access(tensor), Literal(0)) if _node_of(arguments[tensor.name]).is_test:
+            return arguments[tensor.name]
+        case Binary(op, left, right):
+            return _computed("op", op, [_recorded(arg, arguments) for arg in (left, right)])
+        case Apply(function, args):
+            return _computed("call", function, [_recorded(arg, arguments) for arg in args])
+
+
+def _computed(kind: str, form: str, values: Sequence[Any]) -> Traced:
+    """Record an operator or function of index notation. It computes booleans as 0 and 1; where torch does not, the tracer stops."""
     nodes = tuple(map(_node_of, values))
-    compared = nodes[1:] if form == "where" else nodes
-    has_floats = any(node.kind != "number" and not node.is_test for node in compared)
-    if any(node.is_test for node in compared) and not (form == "*" and has_floats):  # torch's 2 * True is an integer
+    operands = nodes[1:] if form == "where" else nodes
+    if form == "where" and not nodes[0].is_test:
+        raise ValueError("the condition is not a comparison")
+    is_test = form in TESTS or all(node.is_test for node in operands)
+    has_floats = any(node.kind != "number" and not node.is_test for node in operands)
+    is_as_in_torch = form in TESTS or (form in OF_BOOLEANS and is_test) or (form == "*" and has_floats)  # 2 * True is an integer in torch
+    if any(node.is_test for node in operands) and not is_as_in_torch:
         raise TRACERS[-1].stop(f"{form} of booleans")
-    return _broadcast(kind, form, nodes, is_test)
-
-
-def pair(kind: str, form: str, input: Any, other: Any, is_test: bool = False) -> Traced:
-    """Trace an operator or function of two arguments."""
-    return elementwise(kind, form, input, other, is_test=is_test)
-
-
-def _broadcast(kind: str, form: str, nodes: tuple[TracedNode, ...], is_test: bool) -> Traced:
-    """Make a node of arguments that broadcast."""
     try:
         shape = broadcast_shape(form, *(node.shape for node in nodes))
     except SizeError as error:
@@ -57,45 +83,18 @@ def _broadcast(kind: str, form: str, nodes: tuple[TracedNode, ...], is_test: boo
     return Traced(TracedNode(kind, form, shape, used, nodes, is_test=is_test))
 
 
-def function(name: str, input: Any, **options: Any) -> Traced:
-    """Trace a function of the table, whose options must have their defaults."""
-    if differing := options.items() - DEFAULTS.items():
-        raise ValueError(", ".join(f"{option}={value!r}" for option, value in differing))
-    return elementwise("call", name, input)
-
-
-def total(op: str, input: Any, other: Any, *, alpha: float = 1) -> Traced:
-    """Trace ``add`` or ``sub``."""
-    return elementwise("op", op, input, other if alpha == 1 else elementwise("op", "*", alpha, other))
-
-
 def power(input: Any, exponent: Any) -> Traced:
     """Trace ``input ** 2``; other exponents are not supported."""
     if exponent != 2:
         raise ValueError("only squares are fused")
-    return input * input
+    return elementwise("square", input)
 
 
-def leaky_relu(input: Any, negative_slope: float = 0.01, inplace: bool = False) -> Traced:
-    """Trace torch's leaky_relu, except in place."""
-    if inplace:
-        raise ValueError("inplace=True")
-    return where(input > 0, input, negative_slope * input)
-
-
-def where(condition: Any, input: Any, other: Any) -> Traced:
-    """Trace ``where``, whose condition must be a comparison."""
-    if not _node_of(condition).is_test:
-        raise ValueError("the condition is not a comparison")
-    return elementwise("call", "where", condition, input, other)
-
-
-def logical(kind: str, form: str, before: tuple[TracedNode, ...], *comparisons: Any) -> Traced:
-    """Trace a function of comparisons, which follow the arguments ``before``."""
-    nodes = tuple(map(_node_of, comparisons))
-    if not all(node.is_test for node in nodes):
+def bitwise(name: str, *comparisons: Any) -> Traced:
+    """Trace a bitwise operator of comparisons as the logical one of this name."""
+    if not all(_node_of(comparison).is_test for comparison in comparisons):
         raise ValueError("arguments other than comparisons")
-    return _broadcast(kind, form, (*before, *nodes), is_test=True)
+    return elementwise(name, *comparisons)
 
 
 def sparsify(input: Traced, sparsifier: Any, format: Any) -> Sparsified:
@@ -145,7 +144,7 @@ def matmul(input: Any, other: Any, ranks: tuple[int, int] | None = None) -> Trac
 def linear(input: Any, weight: Any, bias: Any = None) -> Traced:
     """Trace torch.nn.functional.linear."""
     product = matmul(input, view(torch.t, weight))
-    return product if bias is None else elementwise("op", "+", product, bias)
+    return product if bias is None else elementwise("add", product, bias)
 
 
 def einsum(expr: Any, *operands: Any, **options: Any) -> Traced:
@@ -186,52 +185,37 @@ def mean(input: Traced, dim: Any = None, keepdim: bool = False) -> Traced:
     """Trace a mean: the sum over some dimensions, divided by its number of terms."""
     total = reduction("+=", input, dim, keepdim)
     count = math.prod(input.shape) // max(math.prod(total._node.shape), 1)
-    return elementwise("op", "/", total, count)
+    return elementwise("div", total, count)
 
 
-def softmax(input: Traced, dim: int, _stacklevel: int = 3, dtype: Any = None) -> Traced:
-    """Trace a softmax over the stored entries."""
+def softmax(name: str, input: Traced, dim: int, _stacklevel: int = 3, dtype: Any = None) -> Traced:
+    """Trace a softmax over the stored entries, or its logarithm."""
     place, node = range(input.ndim)[dim], input._node
     if dtype is not None or place not in node.used or node.is_test:
         raise ValueError("dtype=, booleans, or a broadcast dimension")
-    return Traced(TracedNode("softmax", "", node.shape, node.used, (node,), (place,)))
+    return Traced(TracedNode("softmax", name, node.shape, node.used, (node,), (place,)))
 
 
-DEFAULTS: dict[str, Any] = {
-    **{"alpha": 1.0, "approximate": "none", "beta": 1.0, "decimals": 0, "eps": None, "inplace": False},
-    **{"max_val": 1.0, "min_val": -1.0, "threshold": 20.0},
-}
-"""torch's options of functions of the table, with the values that these functions compute."""
+LOGICAL = ("and", "not", "or", "xor")
 CALLS |= {
-    **{name: partial(function, ALIASES.get(name, name)) for name in (*UNARY, *ALIASES) if name not in ("isfinite", "isinf")},
-    **{name: partial(pair, "call", name) for name in PAIRS},
-    **{name: partial(pair, "op", op, is_test=True) for name, op in COMPARISONS.items()},
-    **dict.fromkeys(("mul", "multiply"), partial(pair, "op", "*")),
-    **dict.fromkeys(("div", "divide", "true_divide"), partial(pair, "op", "/")),
-    **dict.fromkeys(("logical_and", "bitwise_and"), partial(logical, "op", "*", ())),
-    **dict.fromkeys(("logical_or", "bitwise_or"), partial(logical, "call", "maximum", ())),
-    **dict.fromkeys(("logical_not", "bitwise_not"), partial(logical, "op", "-", (TracedNode("number", "1.0"),))),
-    **dict.fromkeys(("neg", "negative"), lambda input: 0 - input),
-    **dict.fromkeys(("sub", "subtract"), partial(total, "-")),
+    **{name: partial(elementwise, name) for name in FORMS if name not in ("isfinite", "isinf")},  # numbers in index notation
+    **{f"bitwise_{name}": partial(bitwise, f"logical_{name}") for name in LOGICAL},
     **{name: partial(view, getattr(torch.Tensor, name)) for name in ("permute", "swapaxes", "swapdims", "t", "transpose", "unsqueeze")},
-    "add": partial(total, "+"),
     "amax": partial(reduction, "max="),
     "amin": partial(reduction, "min="),
     "bmm": partial(matmul, ranks=(3, 3)),
     "einsum": einsum,
     "getitem": getitem,
-    "isnan": lambda input: input != input,
-    "leaky_relu": leaky_relu,
     "linear": linear,
+    "log_sigmoid": partial(elementwise, "logsigmoid"),  # the name of torch's function
+    "log_softmax": partial(softmax, "log_softmax"),
     "matmul": matmul,
     "mean": mean,
     "mm": partial(matmul, ranks=(2, 2)),
     "mv": partial(matmul, ranks=(2, 1)),
     "pow": power,
-    "rsub": lambda input, other: other - input,
-    "softmax": softmax,
+    "softmax": partial(softmax, "softmax"),
     "sparsify": sparsify,
-    "square": lambda input: input * input,
     "sum": partial(reduction, "+="),
-    "where": where,
 }
+CALLS |= {other: CALLS[name] for other, name in SYNONYMS.items()}

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from itertools import count, islice
 from typing import Any
 
+from ..frontend.operator_forms import FORMS, keeps_zero
 from ..ir.format import dense
-from ..ir.functions import keeps_zero
 from ..ir.index import Access, Apply, Assignment, Binary, Expr, IndexVar, Literal, TensorVar, factors_of, product, variables_in
 from .tracing import TracedNode
 
@@ -56,7 +56,7 @@ def leads(node: TracedNode) -> bool:
             return any(leads(arg) and arg.shape == node.shape for arg in node.args)
         case "op" if node.form == "/":
             return leads(node.args[0]) and node.args[0].shape == node.shape
-        case "call" if len(node.args) == 1 and keeps_zero(node.form):
+        case "call" if len(node.args) == 1 and keeps_zero(FORMS[node.form]):
             return leads(node.args[0])
         case _:
             return False
@@ -95,16 +95,22 @@ class _Writer:
         self.lines.append(str(Assignment(_access(name, node, names), body, op)))
 
     def _softmax(self, node: TracedNode, base: TracedNode, name: str, names: Names) -> None:
-        """Write a softmax over stored entries: exp(score - maximum), divided by the sum."""
+        """Write a softmax over stored entries, exp(score - maximum) divided by the sum, or its logarithm.
+
+        The maximum does not change the result, so no gradient flows through it.
+        """
         (arg,) = base.args
         scores = self._as_operand(arg, names)
         rows = replace(base, used=base.used - set(base.axes))
         largest, shifted, total = (self.fresh(n) for n in ("m", "E", "l"))
         self._assign(largest, rows, names, scores, "stored max=")
-        exponential = Apply("exp", (Binary("-", scores, _access(largest, rows, names)),))
-        self._assign(shifted, base, names, Binary("*", Apply("stored", (scores,)), exponential))
-        self._assign(total, rows, names, _access(shifted, base, names), "+=")
-        self._assign(name, node, _outer_names(node, names), Binary("/", _access(shifted, base, names), _access(total, rows, names)))
+        stored, gap = Apply("stored", (scores,)), Binary("-", scores, _access(largest, rows, names))
+        exponential, sums = _access(shifted, base, names), _access(total, rows, names)
+        self._assign(shifted, base, names, Binary("*", stored, Apply("exp", (gap,))))
+        self._assign(total, rows, names, exponential, "+=")
+        logarithm = Binary("*", stored, Binary("-", gap, Apply("log", (sums,))))
+        value = logarithm if base.form == "log_softmax" else Binary("/", exponential, sums)
+        self._assign(name, node, _outer_names(node, names), value)
 
     def _as_operand(self, node: TracedNode, names: Names) -> Expr:
         """Return an access to an operand or a named node, or a number; other nodes get a separate statement first."""

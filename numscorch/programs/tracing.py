@@ -190,7 +190,7 @@ def traced_call(name: str, *args: Any, **kwargs: Any) -> Any:
         raise tracer.stop(f"{name}: index notation cannot express it")
     try:
         return rule(*args, **kwargs)
-    except (TypeError, AttributeError, ValueError, IndexError, RuntimeError) as error:
+    except (TypeError, AttributeError, ValueError, LookupError, RuntimeError) as error:
         raise tracer.stop(f"{name} with these arguments ({error})") from error
 
 
@@ -202,8 +202,8 @@ def holds_traced(values: Sequence[Any]) -> bool:
 IN_PLACE = ("add", "sub", "mul", "truediv", "matmul", "pow", "floordiv", "mod", "and", "or", "xor", "lshift", "rshift")
 
 
-for _name in ("add", "sub", "mul", "truediv", "matmul", "pow", "gt", "ge", "lt", "le", "eq", "ne", "and", "or"):
-    _call = {"truediv": "div", "and": "bitwise_and", "or": "bitwise_or"}.get(_name, _name)
+for _name in ("add", "sub", "mul", "truediv", "matmul", "pow", "gt", "ge", "lt", "le", "eq", "ne", "and", "or", "xor"):
+    _call = f"bitwise_{_name}" if _name in ("and", "or", "xor") else {"truediv": "div"}.get(_name, _name)
     setattr(Traced, f"__{_name}__", lambda self, other, call=_call: traced_call(call, self, other))
     setattr(Traced, f"__r{_name}__", lambda self, other, call=_call: traced_call(call, other, self))
 for _name, _call in (("neg", "neg"), ("abs", "abs"), ("invert", "bitwise_not")):
