@@ -350,7 +350,7 @@ class Binder:
         if not operand.format.is_dense:
             kernel_format = self.stored(name)
             view = f"(o{at}._view if o{at}._view is not None and o{at}._values.data_ptr() == o{at}._address else o{at}.viewed)"
-            return view if kernel_format == operand.format else f"M{at}.values({view})"
+            return view if kernel_format == operand.format else f"M{at}.tensor(torch.from_numpy({view})).numpy()"
         if self.problem.layout is not None and at in self.problem.layout.operands:
             return f"flat(L{at}(o{at}))"
         if operand.strides != row_major(operand.shape):
