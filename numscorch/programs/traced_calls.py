@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from inspect import Parameter, signature
+from inspect import signature
 from typing import Any
 
 import torch
@@ -40,13 +40,17 @@ def _node_of(value: Any) -> TracedNode:
 def elementwise(name: str, *args: Any, **kwargs: Any) -> Traced:
     """Trace an element-wise operator of tensors and numbers that broadcast."""
     call = signature(FORMS[name])
-    defaults = {argument: parameter.default for argument, parameter in call.parameters.items() if parameter.default is not Parameter.empty}
     given = call.bind(*args, **kwargs).arguments
-    arguments = {argument: value for argument, value in given.items() if argument not in defaults or value != defaults[argument]}
+    arguments = {argument: value for argument, value in given.items() if not _is_default(value, call.parameters[argument].default)}
     value = parse_expr(FORMS[name](**{argument: argument for argument in arguments}))
     if unread := arguments.keys() - {access.tensor.name for access in accesses_in(value)}:
         raise ValueError(", ".join(f"{argument}={arguments[argument]!r}" for argument in unread))
     return _recorded(value, arguments)
+
+
+def _is_default(value: Any, default: Any) -> bool:
+    """Whether an option has its default; arguments without a default have the default ``Parameter.empty``."""
+    return not isinstance(value, Traced) and bool(value == default)
 
 
 def _recorded(value: Expr, arguments: Mapping[str, Any]) -> Any:
