@@ -299,14 +299,13 @@ def tensordot(a: Any, b: Any, dims: Any = 2, out: Any = None) -> Any:
     left, right = ([d % t.ndim for d in dims_] for t, dims_ in zip((a, b), pairs, strict=True))
     if len(left) != len(right):
         raise SizeError(f"tensordot over {len(left)} dimensions of a and {len(right)} of b: name the same number of each")
-    for dims_, other in zip(left, right, strict=True):
-        check_inner("tensordot", a, b, dims_, other)
-    first = [f"a{d}" for d in range(a.ndim)]
-    second = [first[left[right.index(d)]] if d in right else f"b{d}" for d in range(b.ndim)]
-    result = [n for n in first if n not in second] + [n for n in second if n not in first]
-    letter = {name: chr(ord("a") + at) for at, name in enumerate(dict.fromkeys(first + second))}
-    terms = ("".join(letter[name] for name in names) for names in (first, second, result))
-    return einsum("{},{}->{}".format(*terms), a, b, out=out)
+    letters = [chr(ord("a") + at) for at in range(a.ndim + b.ndim)]
+    first, second = letters[: a.ndim], letters[a.ndim :]
+    for at, other in zip(left, right, strict=True):
+        check_inner("tensordot", a, b, at, other)
+        second[other] = first[at]
+    result = sorted({*first} ^ {*second})
+    return einsum(f"{''.join(first)},{''.join(second)}->{''.join(result)}", a, b, out=out)
 
 
 RANKS = {"addmm": (2, 2, 2), "addmv": (1, 2, 1), "addr": (2, 1, 1), "baddbmm": (3, 3, 3), "addbmm": (2, 3, 3)}

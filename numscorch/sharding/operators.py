@@ -16,12 +16,13 @@ from torch.distributed.tensor import DTensor, Replicate, Shard
 from torch.nn import functional
 
 from ..errors import RangeError, SizeError, UnsupportedError
+from ..frontend.operator_forms import SYNONYMS
 from ..frontend.parser import parse_einsum
 from ..frontend.requests import Request
 from ..interface.api import einsum
 from ..operators import entries_of
+from ..operators.elementwise import NAMED
 from ..operators.products import check_same_type
-from ..operators.unary import UNARY
 from ..programs.operands import EinsumCall, call_form
 from ..tensors.distributed import HANDLERS, Handler
 from ..tensors.graph_breaks import graph_break
@@ -313,7 +314,7 @@ IMPLEMENTED: dict[Any, Callable[..., Any]] = {
     functional.linear: linear,
     torch.einsum: lambda expr, *operands: sharded_einsum(EinsumCall(expr, operands)),
     torch.Tensor.__rmatmul__: lambda right, left: matmul(left, right),
-    **entries_of({name: elementwise(OPERATORS[name], name) for name in (*UNARY, "mul", "div", "add", "sub", "pow")}),
+    **entries_of({name: elementwise(OPERATORS[name], name) for name in (*NAMED, *SYNONYMS)}),
 }
 TRANSPOSED: dict[Any, Callable[..., Any]] = {
     torch.einsum: lambda expr, *operands: transposed_einsum(EinsumCall(expr, operands)),
