@@ -16,8 +16,6 @@ from ..errors import ExpressionError, RangeError, UnsupportedError
 from ..frontend.statements import SIZE, ProgramPart, base_of, is_size, parse_program
 from ..tensors.sparse_tensor import SparseTensor
 
-Key = tuple[int | slice, ...]
-
 
 @lru_cache(maxsize=1024)
 def derives(text: str) -> bool:
@@ -65,7 +63,7 @@ def _slice(text: str, name: str, tensor: Any) -> Any:
     return tensor[key]
 
 
-def key_of(name: str) -> Key:
+def key_of(name: str) -> tuple[int | slice, ...]:
     """Convert the name of a slice to a Python index.
 
     >>> key_of("A[0,:,1:8:2]")

@@ -89,13 +89,21 @@ def _chain_key(text: Any, operands: Mapping[str, Any], format: Any) -> tuple[lis
     if not is_plain or is_transformed(values) or derives(text):
         return None
     if not NUMBERS.isdisjoint(kinds):
-        values = [_operand(operand, operands) if type(operand) in NUMBERS else operand for operand in values]
+        leading = next((operand.dtype for operand in values if type(operand) not in NUMBERS and operand.ndim), None)
+        if leading is None:
+            return None
+        values = [_number(operand, leading) if type(operand) in NUMBERS else operand for operand in values]
     ready, signatures = identify(values)
     if None in signatures or not WIDENED.keys().isdisjoint(signatures) or (SCALAR in signatures and len({o.dtype for o in ready}) > 1):
         return None
     if any(type(operand) is SparseTensor and type(value) is not SparseTensor for operand, value in zip(ready, values, strict=True)):
         return None
     return ready, (*operands, *signatures)
+
+
+def _number(value: float, dtype: torch.dtype) -> Tensor:
+    """Return a number as a cached tensor, which must not be modified."""
+    return _remembered_number(value, dtype) if value else number_as(value, dtype)  # no cache: 0.0 and -0.0 are equal as keys
 
 
 def _evaluated(text: str, operands: Mapping[str, Any], format: Format | str | None, recorder: ChainRecorder | None) -> Any:
@@ -221,7 +229,7 @@ def check_sizes(text: str, parts: Sequence[ProgramPart], part: ProgramPart, valu
 def _named(name: str, parts: Sequence[ProgramPart], written: Mapping[str, str]) -> str:
     """Return an operand's name in the program's text; for a temporary, its expression."""
     part = next((other for other in parts if other.name == name and other.is_temporary), None)
-    if part is None or part.request.value is None:
+    if part is None:
         return name
     operands = [_named(other, parts, written) for other in part.operands]
 
@@ -229,7 +237,7 @@ def _named(name: str, parts: Sequence[ProgramPart], written: Mapping[str, str]) 
         indices = tuple(IndexVar(written.get(var.name, var.name)) for var in access.indices)
         return Access(replace(access.tensor, name=operands[NAMES.index(access.tensor.name)]), indices)
 
-    return str(mapped(part.request.value, renamed))
+    return str(mapped(part.request.expr, renamed))
 
 
 def _refuse_names(text: str, operands: Mapping[str, Any]) -> None:
@@ -248,16 +256,11 @@ def _refuse_names(text: str, operands: Mapping[str, Any]) -> None:
 
 
 def _operand(value: Any, operands: Mapping[str, Any]) -> Any:
-    """Convert a number or 0-dimensional tensor to the data type of the tensors with dimensions, unless torch would promote these.
-
-    The result may be cached, so it must not be modified.
-    """
+    """Convert a number or 0-dimensional tensor to the data type of the tensors with dimensions, unless torch would promote these."""
     tensors = [other for other in operands.values() if isinstance(other, SparseTensor | Tensor)]
     leading = [tensor.dtype for tensor in tensors if tensor.ndim > 0]
     if isinstance(value, int | float | complex):
-        first = [*leading, *(tensor.dtype for tensor in tensors), torch.get_default_dtype()][0]
-        dtype = result_type([(first, 1)], value)  # may depend on torch's default data type, which may change
-        return _remembered_number(value, dtype) if value else number_as(value, dtype)  # 0.0 and -0.0 are equal as keys
+        return number_as(value, [*leading, *(tensor.dtype for tensor in tensors), torch.get_default_dtype()][0])
     is_readable = isinstance(value, Tensor) and value.ndim == 0 and value.layout is STRIDED and value.is_cpu
     if not leading or not is_readable or value.dtype == leading[0] or result_type([(leading[0], 1), (value.dtype, 0)]) != leading[0]:
         return value

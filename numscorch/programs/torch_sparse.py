@@ -16,8 +16,7 @@ from ..ir.format import COO, CSR
 from ..tensors.modes import in_transform, made_outside, unlifted
 from ..tensors.sparse_tensor import SparseTensor
 
-Entry = tuple[weakref.ref[torch.Tensor], int, SparseTensor]
-_wrappers: dict[int, Entry] = {}
+_wrappers: dict[int, tuple[weakref.ref[torch.Tensor], int, SparseTensor]] = {}
 
 
 def wrap(tensor: torch.Tensor) -> SparseTensor:
