@@ -106,15 +106,16 @@ class RandomCheck:
         dense = self.operands()
         expected = evaluate_parts(self.text, dense, None)
         try:
-            operands = {name: from_torch(value, self.formats[name]) if name in self.formats else value for name, value in dense.items()}
+            operands: dict[str, Any] = {
+                name: from_torch(value, self.formats[name]) if name in self.formats else value for name, value in dense.items()
+            }
             if self.result is not None:
                 from_torch(expected, self.result)
         except FormatError:
             return False
         for name, fmt in self.formats.items():
             self.expect(torch.equal(operands[name].to_dense(), dense[name]), f"{name} changed when it was stored in {fmt}")
-            stored: Any = operands[name]
-            exact = fmt.is_padded or stored.nnz == int(dense[name].count_nonzero())
+            exact = fmt.is_padded or operands[name].nnz == int(dense[name].count_nonzero())
             self.expect(exact, f"{name} has positions without an entry in {fmt}, whose innermost level says padded = False")
         try:
             result = evaluate_parts(self.text, operands, self.result)

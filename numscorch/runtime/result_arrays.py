@@ -113,11 +113,6 @@ class ResultLayout:
         return self.format.sizes(self.shape)
 
     @cached_property
-    def parents(self) -> int:
-        """Number of rows of a result whose last level is its only sparse level."""
-        return prod(self.sizes[:-1])
-
-    @cached_property
     def width(self) -> int:
         """Bytes per value."""
         return np.dtype(self.dtype).itemsize
@@ -230,7 +225,7 @@ class ResultLayout:
         Raises:
             SizeError: the arrays exceed the memory limit, or the entries the range of the index type.
         """
-        parents = self.parents
+        parents = prod(self.sizes[:-1])
         size = (parents + 1 + self._check_count(most, "may have")) * 8 + most * self.width
         if size > memory.ASK_FROM:
             self._check(size, f"the result's {most} values, if no two of its terms coincide,", padded=parents > most)
