@@ -19,7 +19,6 @@ from .weights import check_attention, check_device, check_dtype
 
 Linear = torch.nn.functional.linear
 MAX_PATTERNS = 8  # capacity of a module's cache of patterns, in sequence lengths
-Activation = Callable[[torch.Tensor], torch.Tensor]
 
 
 class SparseAttention(torch.nn.Module):
@@ -140,9 +139,17 @@ class SparseAttention(torch.nn.Module):
 
         Raises:
             SizeError: the pattern does not match the sequence lengths.
-            UnsupportedError: need_weights or attn_mask is given.
+            UnsupportedError: need_weights or attn_mask is given, or key_padding_mask holds integers, whose meaning is ambiguous.
         """
-        _check_weights(need_weights, attn_mask)
+        if need_weights:
+            raise UnsupportedError(
+                "need_weights=True: weights are computed row by row and not stored; compute those of one head with"
+                " ns.softmax(ns.einsum('id,jd->ij', q, k, mask=pattern), 1)"
+            )
+        if attn_mask is not None:
+            raise UnsupportedError(
+                "attn_mask with a pattern: join them with ns.nn.patterns.intersection, and make the module with the result"
+            )
         if self.embed_dim is None:
             return self._attend(query, key, value, key_padding_mask, is_causal)
         self._check_sizes(query, key, value)
@@ -164,8 +171,12 @@ class SparseAttention(torch.nn.Module):
     ) -> torch.Tensor:
         pattern = self.pattern_for(query.shape[-2], key.shape[-2])
         dropout, scale = self.dropout if self.training else 0.0, 1 / sqrt(max(query.shape[-1], 1))
-        if padding is not None:
-            _check_padding(padding, key)
+        if padding is not None and padding.dtype is not torch.bool and not padding.is_floating_point():
+            raise UnsupportedError(
+                f"key_padding_mask of {padding.dtype}: pass .to(torch.bool) to mark padding keys, or floats to add to the scores"
+            )
+        if padding is not None and padding.shape[-1] != key.shape[-2]:
+            raise SizeError(f"key_padding_mask has {padding.shape[-1]} entries for {key.shape[-2]} keys: give one for each key")
         return _sparse_attention(query, key, value, pattern, dropout, is_causal, scale, False, padding)
 
     def pattern_for(self, length: int, keys: int | None = None) -> SparseTensor:
@@ -185,21 +196,16 @@ class SparseAttention(torch.nn.Module):
                 "give a function from a length to a pattern, such as functools.partial(ns.nn.patterns.bigbird, block=16)",
             )
         else:
-            pattern, suggestion = self._pattern_of_length(length), "give a fixed pattern of that shape"
+            if length not in self.known:
+                while len(self.known) >= MAX_PATTERNS:
+                    self.known.pop(next(iter(self.known)))
+                self.known[length] = as_pattern(self.pattern(length))
+            pattern, suggestion = self.known[length], "give a fixed pattern of that shape"
         if tuple(pattern.shape) != wanted:
             raise SizeError(
                 f"the pattern has shape {tuple(pattern.shape)}, but there are {wanted[0]} queries and {wanted[1]} keys\n  {suggestion}"
             )
         return pattern
-
-    def _pattern_of_length(self, length: int) -> SparseTensor:
-        """Return the cached pattern for a length; on a miss, call the function."""
-        if length not in self.known:
-            pattern = as_pattern(self.pattern(length))  # type: ignore[operator]
-            while len(self.known) >= MAX_PATTERNS:
-                self.known.pop(next(iter(self.known)))
-            self.known[length] = pattern
-        return self.known[length]
 
     def _check_sizes(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> None:
         for name, tensor in (("query", query), ("key", key), ("value", value)):
@@ -224,31 +230,6 @@ def check_heads(embed_dim: int, num_heads: int) -> None:
     """
     if num_heads < 1 or embed_dim % num_heads:
         raise SizeError(f"embed_dim={embed_dim} is not divisible by num_heads={num_heads}: choose num_heads= that divides it")
-
-
-def _check_padding(padding: torch.Tensor, key: torch.Tensor) -> None:
-    """Check that a padding mask holds booleans or floats, one for each key.
-
-    Raises:
-        SizeError: the mask has another number of entries.
-        UnsupportedError: the mask holds integers, whose meaning is ambiguous.
-    """
-    if padding.dtype is not torch.bool and not padding.is_floating_point():
-        raise UnsupportedError(
-            f"key_padding_mask of {padding.dtype}: pass .to(torch.bool) to mark padding keys, or floats to add to the scores"
-        )
-    if padding.shape[-1] != key.shape[-2]:
-        raise SizeError(f"key_padding_mask has {padding.shape[-1]} entries for {key.shape[-2]} keys: give one for each key")
-
-
-def _check_weights(need_weights: bool, attn_mask: Any) -> None:
-    if need_weights:
-        raise UnsupportedError(
-            "need_weights=True: weights are computed row by row and not stored; compute those of one head with"
-            " ns.softmax(ns.einsum('id,jd->ij', q, k, mask=pattern), 1)"
-        )
-    if attn_mask is not None:
-        raise UnsupportedError("attn_mask with a pattern: join them with ns.nn.patterns.intersection, and make the module with the result")
 
 
 class SparseTransformerEncoderLayer(torch.nn.TransformerEncoderLayer):
@@ -294,7 +275,7 @@ class SparseTransformerEncoderLayer(torch.nn.TransformerEncoderLayer):
         nhead: int,
         dim_feedforward: int = 2048,
         dropout: float = 0.1,
-        activation: str | Activation = relu,
+        activation: str | Callable[[torch.Tensor], torch.Tensor] = relu,
         layer_norm_eps: float = 1e-5,
         batch_first: bool = True,
         norm_first: bool = False,

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.nn import functional
+from torch.nn.modules.lazy import LazyModuleMixin
 from torch.nn.parameter import UninitializedParameter, is_lazy
 
 from ..errors import SizeError, UnsupportedError
@@ -76,10 +77,7 @@ class LazyLinear(torch.nn.Linear):
         self.in_features = in_features
         object.__setattr__(self, "__class__", torch.nn.Linear)
 
-    def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
-        destination[f"{prefix}weight"] = self.weight
-        if self.bias is not None:
-            destination[f"{prefix}bias"] = self.bias if keep_vars else self.bias.detach()
+    _save_to_state_dict = LazyModuleMixin._save_to_state_dict  # saves weights without values, too
 
     def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *args: Any) -> None:
         weight = state_dict.get(f"{prefix}weight")
@@ -195,24 +193,14 @@ def largest(x: Features, graph: Any, nodes: tuple[int, int]) -> Features:
     time and memory, where a term is a pair of an edge and a stored feature of its source.
     """
     A = zeros(graph, nodes, x.dtype)
-    if isinstance(x, SparseTensor):
-        return _largest_of_stored(x.to(CSR), A)
-    maxima: Tensor = einsum("ij,jk->ik", A, x, reduce="max_plus")
-    empty_rows = A.pattern.remember("rows without entries", lambda: _empty(A.pattern))
-    return maxima if empty_rows is None else maxima.masked_fill(empty_rows, 0.0)
-
-
-def _empty(pattern: Pattern) -> Tensor | None:
-    """Return a boolean column of the empty rows of a CSR matrix; None if there are none."""
-    is_empty = pattern.arrays[1][0].diff() == 0
-    return is_empty[:, None] if bool(is_empty.any()) else None
-
-
-def _largest_of_stored(x: SparseTensor, A: SparseTensor) -> SparseTensor:
-    """Return the maximum of CSR features; an entry is stored if a neighbour stores that feature."""
-    pattern, terms, floor = remembered(A.values, ("meeting", x.pattern), lambda: _max_plan(A, x))
-    maxima: Tensor = einsum("pq,q->p", terms, x.values, reduce="max_plus")
-    return SparseTensor(pattern, maxima if floor is None else maxima.maximum(floor))
+    if isinstance(x, SparseTensor):  # an entry is stored if a neighbour stores that feature
+        stored = x.to(CSR)
+        pattern, terms, floor = remembered(A.values, ("meeting", stored.pattern), lambda: _max_plan(A, stored))
+        maxima: Tensor = einsum("pq,q->p", terms, stored.values, reduce="max_plus")
+        return SparseTensor(pattern, maxima if floor is None else maxima.maximum(floor))
+    maxima = einsum("ij,jk->ik", A, x, reduce="max_plus")
+    empty_rows = A.pattern.remember("rows without entries", lambda: (A.pattern.arrays[1][0].diff() == 0).nonzero().flatten())
+    return maxima.index_fill(0, empty_rows, 0.0) if len(empty_rows) else maxima
 
 
 def _max_plan(A: SparseTensor, x: SparseTensor) -> tuple[Pattern, SparseTensor, Tensor | None]:

@@ -29,8 +29,7 @@ from ..tensors.sparse_tensor import SparseTensor
 from .graph_inputs import KEEP_LOOPS, REPLACE_LOOPS, EdgePlacement, GraphInput, read_graph, remembered
 
 BY_HEADS = Format((Dense(), Compressed(), Dense()))
-SCORES = "where(s[j,h] + t[i,h] > 0, s[j,h] + t[i,h], slope * (s[j,h] + t[i,h]))"
-EXPONENTIALS = f"E[i,j,h] = stored(A[i,j,h]) * exp({SCORES} - m[i,h])"
+EXPONENTIALS = "E[i,j,h] = stored(A[i,j,h]) * exp(where(s[j,h] + t[i,h] > 0, s[j,h] + t[i,h], slope * (s[j,h] + t[i,h])) - m[i,h])"
 SLOPES = "Z[i,j,h] = stored(R[i,j,h]) * (R[i,j,h] - d[i,h]) * where(s[j,h] + t[i,h] > 0, 1, slope)"
 SAMPLED = "R[i,j,h] = stored(A[i,j,h]) * (G[i,h,c] * X[j,h,c])"
 FILLS = {"add": "sum", "sum": "sum", "mean": "mean", "min": "amin", "max": "amax", "mul": "prod"}
@@ -140,7 +139,12 @@ class _AttentionCall(Differentiable):
         sources_gradient = einsum("ijh,ihc->jhc", self.dropped(E), shared) if needed[0] else None
         if not (needed[1] or needed[2]):
             return sources_gradient, None, None
-        slopes = _slopes(self, E, shared, result, *values)
+        # The gradient of a softmax P is P * (G @ X.T - d), where G is that of the result P @ X. Here d is each row's sum of
+        # P * (G @ X.T), which equals the row's sum of G * (P @ X) and so needs no sum over edges.
+        sources, s, t = values
+        sampled: SparseTensor = self.dropped(evaluate(SAMPLED, A=self.edges, G=shared, X=sources))
+        slopes: SparseTensor = evaluate(SLOPES, R=sampled, d=(shared * result).sum(-1), s=s, t=t, slope=self.slope)
+        slopes = slopes.with_values(slopes.values.mul_(E.values))
         s_gradient = einsum("ijh->jh", slopes, format="dense") if needed[1] else None
         return sources_gradient, s_gradient, einsum("ijh->ih", slopes, format="dense") if needed[2] else None
 
@@ -149,18 +153,6 @@ def _totals(exponentials: SparseTensor) -> Tensor:
     """Return the sum of each target's exponentials, or 1 for targets without edges."""
     totals: Tensor = einsum("ijh->ih", exponentials, format="dense")
     return totals.masked_fill(totals == 0, 1.0)
-
-
-def _slopes(call: _AttentionCall, E: SparseTensor, shared: Tensor, result: Tensor, sources: Tensor, s: Tensor, t: Tensor) -> SparseTensor:
-    """Return the gradient of each edge's sum of scores.
-
-    For a softmax P, a result P @ X and its gradient G, the gradient of the scores is ``P * (G @ X.T - d)``. Here d is each row's sum
-    of ``P * (G @ X.T)``, which equals the row's sum of ``G * (P @ X)`` and so needs no sum over edges.
-    """
-    sampled: SparseTensor = call.dropped(evaluate(SAMPLED, A=call.edges, G=shared, X=sources))
-    d = (shared * result).sum(-1)
-    slopes: SparseTensor = evaluate(SLOPES, R=sampled, d=d, s=s, t=t, slope=call.slope)
-    return slopes.with_values(slopes.values.mul_(E.values))
 
 
 @dataclass(frozen=True, eq=False)

@@ -19,6 +19,11 @@ from .weights import WithSparseWeight, check_device
 
 BAGS = Format("(b, p, n) -> (b: dense, p: compressed, n: singleton)")  # item p of bag b is embedding n; bags may repeat items
 MODES = ("sum", "mean", "max")
+UNSUPPORTED = (  # max_norm, scale_grad_by_freq, sparse
+    "max_norm changes the weight during a forward pass: call weight.renorm_(2, 0, max_norm) under torch.no_grad()",
+    "scale_grad_by_freq is not supported: use per_sample_weights, or scale weight.grad",
+    "sparse=True requests a sparse gradient, but the table's is dense: use torch.nn.EmbeddingBag for that",
+)
 INDICES = (torch.int32, torch.int64)
 PRODUCT = "ni,id->nd"  # one-hot rows times a table
 BagLists = tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]
@@ -76,7 +81,11 @@ class SparseEmbeddingBag(torch.nn.Module):
     ):
         super().__init__()
         check_device(self, device)
-        _check_options(max_norm, scale_grad_by_freq, mode, sparse)
+        if mode not in MODES:
+            raise SizeError(f"mode={mode!r}: give one of {', '.join(MODES)}")
+        for is_requested, reason in zip((max_norm is not None, scale_grad_by_freq, sparse), UNSUPPORTED, strict=True):
+            if is_requested:
+                raise UnsupportedError(reason)
         self.num_embeddings, self.embedding_dim, self.mode = num_embeddings, embedding_dim, mode
         self.include_last_offset = include_last_offset
         self.padding_idx = checked_padding(padding_idx, num_embeddings)
@@ -115,15 +124,12 @@ class SparseEmbeddingBag(torch.nn.Module):
             is_item = items != self.padding_idx
             before = torch.cat([starts.new_zeros(1), is_item.cumsum(0, dtype=starts.dtype)])
             starts, items, weights = before[starts.long()], items[is_item], None if weights is None else weights[is_item]
-        return self._reduce(_bags(starts, items, weights, self), starts.diff())
-
-    def _reduce(self, bags: SparseTensor, counts: torch.Tensor) -> torch.Tensor:
-        """Reduce each bag by the mode; autocast does not convert the table, as in torch."""
-        with torch.autocast("cpu", enabled=False):
+        bags, counts = _bags(starts, items, weights, self), starts.diff()[:, None]
+        with torch.autocast("cpu", enabled=False):  # does not convert the table, as in torch
             if self.mode == "max":
-                return einsum("bpn,nd->bd", bags, self.weight, reduce="max_plus").masked_fill((counts == 0)[:, None], 0)
+                return einsum("bpn,nd->bd", bags, self.weight, reduce="max_plus").masked_fill(counts == 0, 0)
             result: torch.Tensor = einsum("bpn,nd->bd", bags, self.weight)
-            return result / counts.clamp(min=1)[:, None].to(result.dtype) if self.mode == "mean" else result
+            return result / counts.clamp(min=1).to(result.dtype) if self.mode == "mean" else result
 
     def _bag_lists(self, input: torch.Tensor | SparseTensor, offsets: torch.Tensor | None, weights: torch.Tensor | None) -> BagLists:
         """Return the bag boundaries (B + 1,), the items of all bags, and the items' weights."""
@@ -298,22 +304,6 @@ def ones_at(numbers: torch.Tensor, table: SparseTensor) -> SparseTensor:
     except SizeError:
         _check_items(numbers, table.shape[0])
         raise
-
-
-def _check_options(max_norm: float | None, scale_grad_by_freq: bool, mode: str, sparse: bool) -> None:
-    if mode not in MODES:
-        raise SizeError(f"mode={mode!r}: give one of {', '.join(MODES)}")
-    options = (
-        (
-            max_norm is not None,
-            "max_norm changes the weight during a forward pass: call weight.renorm_(2, 0, max_norm) under torch.no_grad()",
-        ),
-        (scale_grad_by_freq, "scale_grad_by_freq is not supported: use per_sample_weights, or scale weight.grad"),
-        (sparse, "sparse=True requests a sparse gradient, but the table's is dense: use torch.nn.EmbeddingBag for that"),
-    )
-    for is_requested, reason in options:
-        if is_requested:
-            raise UnsupportedError(reason)
 
 
 def _bags(starts: torch.Tensor, items: torch.Tensor, weights: torch.Tensor | None, owner: SparseEmbeddingBag) -> SparseTensor:

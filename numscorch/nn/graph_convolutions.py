@@ -116,8 +116,7 @@ class GCNConv(Convolution):
             raise UnsupportedError("GCNConv takes features of one kind of nodes, not a pair: use SAGEConv, GATConv or GINConv")
         x = checked_features(x, self.lin.in_features, self, node_dim=self.node_dim)
         materialize(self.lin, x.shape[-1])
-        nodes = folded(x, self.node_dim).shape[0]
-        matrix = self._matrix(nodes, x.dtype, directed(edge_index, self.flow), edge_weight)
+        matrix = self._matrix(folded(x, self.node_dim).shape[0], x.dtype, directed(edge_index, self.flow), edge_weight)
         if x.ndim == 2:
             return _propagate(matrix, x, self.lin.weight, self.bias)
         moved = linear(x, self.lin.weight)

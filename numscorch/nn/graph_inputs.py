@@ -29,13 +29,13 @@ from ..tensors.pattern import Pattern
 from ..tensors.sparse_tensor import SparseTensor
 
 T = TypeVar("T")
-Entry = tuple["weakref.ref[Tensor]", tuple[int, int], dict[Hashable, Any]]
+
 MOST_REMEMBERED = 32  # capacity of the cache, in values per tensor
 KEEP_LOOPS, ADD_MISSING_LOOPS, REPLACE_LOOPS = "keep", "add missing", "replace"  # treatment of self loops
 FEATURES_OF = "there are features of"
 TO_TARGET, TO_SOURCE = FLOWS = "source_to_target", "target_to_source"
 
-_entries: dict[int, Entry] = {}
+_entries: dict[int, tuple[weakref.ref[Tensor], tuple[int, int], dict[Hashable, Any]]] = {}  # by id: a tensor, its state, its values
 
 
 def remembered(tensor: Tensor, key: Hashable, make: Callable[[], T]) -> T:

@@ -107,12 +107,10 @@ def _gcn_norm_of_sharded(graph: Any, improved: bool, add_self_loops: bool, dtype
     """Return the normalised matrix on all ranks. Owned columns come first, so self loops are on the local diagonal."""
     loops, fill = ADD_MISSING_LOOPS if add_self_loops else KEEP_LOOPS, 2.0 if improved else 1.0
     graph.check_square()
-
-    def make() -> Any:
-        A = read_graph(graph.local, None, None).matrix(dtype, loops, fill)
-        return graph.with_local(_normalized(A, graph.exchange.extended))
-
-    return graph.remember(("gcn_norm", loops, fill, dtype), make)
+    return graph.remember(
+        ("gcn_norm", loops, fill, dtype),
+        lambda: graph.with_local(_normalized(read_graph(graph.local, None, None).matrix(dtype, loops, fill), graph.exchange.extended)),
+    )
 
 
 @graph_break

@@ -67,14 +67,30 @@ class WithSparseWeight(WeightsFirst):
     bias: torch.nn.Parameter | None
 
     def __setattr__(self, name: str, value: Any) -> None:
+        """As in torch.
+
+        Raises:
+            OperandError: the new weight is not a sparse parameter.
+            SizeError: its shape differs.
+        """
         if name == "weight" and "weight" in self._modules:
-            check_weight(self, value)
+            kind, shape, is_tensor = type(self).__name__, tuple(self.weight.shape), isinstance(value, SparseTensor)
+            if not isinstance(value, SparseParameter):
+                description = "a SparseTensor" if is_tensor else f"a {type(value).__name__}"
+                suggestion = "" if is_tensor else " of a SparseTensor A, such as ns.from_torch(weight)"
+                raise OperandError(
+                    f"the weight of {kind} is a sparse parameter of shape {shape}, not {description}: set ns.nn.Parameter(A){suggestion}"
+                )
+            if tuple(value.shape) != shape:
+                raise SizeError(
+                    f"the weight of {kind} has shape {shape}, but the parameter has {tuple(value.shape)}: "
+                    f"set one of shape {shape}, or make a new {kind}"
+                )
         super().__setattr__(name, value)
 
     def reset_parameters(self) -> None:
         """Draw weight and bias uniformly from +-1 / sqrt(entries per row)."""
-        rows = self.weight.shape[0]
-        bound = 1 / math.sqrt(max(self.weight.nnz / max(rows, 1), 1))
+        bound = 1 / math.sqrt(max(self.weight.nnz / max(self.weight.shape[0], 1), 1))
         for values in (self.weight.values, *([] if self.bias is None else [self.bias])):
             torch.nn.init.uniform_(values, -bound, bound)
 
@@ -105,8 +121,17 @@ class WithSparseWeight(WeightsFirst):
                 f"{owner} with a weight of shape {shape}: {rows_and_columns}: sizes can't be inferred from the first input, "
                 "because the stored entries are drawn when the module is made; give the input's size, x.shape[-1]"
             )
-        if (density is None) == (pattern is None):
-            raise UnsupportedError(_both_or_neither(owner, shape, density, pattern))
+        if density is None and pattern is None:
+            raise UnsupportedError(
+                f"{owner} needs to know which entries it stores: give density=0.1, or pattern=, a mask or sparse tensor of shape {shape}"
+            )
+        if density is not None and pattern is not None:
+            given: Any = pattern
+            description = f"{type(given).__name__} of shape {tuple(given.shape)}" if hasattr(given, "shape") else repr(given)
+            raise UnsupportedError(
+                f"{owner} was given density={density!r} and pattern={description}: both determine the stored entries; leave density= out "
+                "to store those of the pattern, or pattern= to draw them"
+            )
         target, dtype = as_format(format), dtype or torch.get_default_dtype()
         with torch.device("cpu"):  # also where the default device is meta: kernels read index arrays
             drawn = _checked_pattern(pattern, shape, rows_and_columns, dtype) if density is None else _random(shape, density, target, dtype)
@@ -150,26 +175,6 @@ def _with_state(module: Any, weight: torch.Tensor, source: Any) -> Any:
     return module.train(source.training)
 
 
-def check_weight(owner: WithSparseWeight, value: Any) -> None:
-    """Check that the new weight of a module is a sparse parameter of the same shape.
-
-    Raises:
-        OperandError: the value is not a sparse parameter.
-        SizeError: its shape differs.
-    """
-    kind, shape = type(owner).__name__, tuple(owner.weight.shape)
-    if not isinstance(value, SparseParameter):
-        description = "a SparseTensor" if isinstance(value, SparseTensor) else f"a {type(value).__name__}"
-        suggestion = "ns.nn.Parameter(A)"
-        suggestion += "" if isinstance(value, SparseTensor) else " of a SparseTensor A, such as ns.from_torch(weight)"
-        raise OperandError(f"the weight of {kind} is a sparse parameter of shape {shape}, not {description}: set {suggestion}")
-    if tuple(value.shape) != shape:
-        raise SizeError(
-            f"the weight of {kind} has shape {shape}, but the parameter has {tuple(value.shape)}: "
-            f"set one of shape {shape}, or make a new {kind}"
-        )
-
-
 def check_device(owner: object, device: torch.device | str | int | None) -> None:
     """Check that ``device`` is the CPU or None.
 
@@ -200,15 +205,6 @@ def check_attention(owner: type, module: torch.nn.MultiheadAttention) -> None:
     check_dense(owner, module, torch.nn.MultiheadAttention)
     if not module._qkv_same_embed_dim or module.bias_k is not None or module.add_zero_attn:
         raise UnsupportedError(f"{owner.__name__} has no kdim, vdim, add_bias_kv and add_zero_attn: project keys and values before it")
-
-
-def _both_or_neither(owner: str, shape: tuple[int, int], density: Any, pattern: Any) -> str:
-    """Return the error text for both or neither of density and pattern."""
-    if density is None:
-        return f"{owner} needs to know which entries it stores: give density=0.1, or pattern=, a mask or sparse tensor of shape {shape}"
-    description = f"{type(pattern).__name__} of shape {tuple(pattern.shape)}" if hasattr(pattern, "shape") else repr(pattern)
-    message = f"{owner} was given density={density!r} and pattern={description}: both determine the stored entries"
-    return f"{message}; leave density= out to store those of the pattern, or pattern= to draw them"
 
 
 def _random(shape: tuple[int, int], density: float, format: Format, dtype: torch.dtype) -> SparseTensor:

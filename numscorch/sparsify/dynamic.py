@@ -166,8 +166,7 @@ class Evolution:
         check_keys(state, owner, self.state_dict())
         check_count(f"the state of {owner}", state["step"])
         patterns = patterns_of(state["patterns"], owner, {name: weight.pattern.shape for name, weight in self.weights.items()})
-        stored_patterns = {name: as_stored(self.weights[name], pattern) for name, pattern in patterns.items()}
-        for name, pattern in stored_patterns.items():
+        for name, pattern in {name: as_stored(self.weights[name], pattern) for name, pattern in patterns.items()}.items():
             repattern(self.weights[name], pattern, self.optimizer)
         self.count = state["step"]
 

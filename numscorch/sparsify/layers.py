@@ -20,7 +20,6 @@ from ..tensors.ledgers import is_strict, note
 from ..tensors.parameter import SparseParameter
 
 Convert = Callable[[Any, Sparsifier, Format | None], torch.nn.Module]
-Adapt = Callable[[Any], torch.nn.Module]
 
 # The function that makes the sparse version of a type of modules, by the type and the name of the weight.
 VERSIONS: dict[tuple[type[torch.nn.Module], str], Convert] = {
@@ -41,7 +40,7 @@ def without_nesting(encoder: torch.nn.TransformerEncoder) -> torch.nn.Transforme
 # Functions that adapt modules which read parameters of their children, in case these are sparse. They return the module itself, or in its
 # place a module that has ``to_dense()``. torch's attention reads the weight of its output projection; SparseMultiheadAttention calls the
 # projection.
-READERS: dict[type[torch.nn.Module], Adapt] = {
+READERS: dict[type[torch.nn.Module], Callable[[Any], torch.nn.Module]] = {
     torch.nn.MultiheadAttention: SparseMultiheadAttention.around,
     torch.nn.TransformerEncoder: without_nesting,
 }
