@@ -127,11 +127,11 @@ def test_checkpoints_under_other_numbers_of_ranks(tmp_path: Path) -> None:
         folder = tmp_path / f"{saving}"
         start = tmp_path / f"save{saving}"
         start.mkdir()
-        together(PRELUDE + MATRICES + SAVE, start, str(folder), ranks=saving, NUMBA_DISABLE_JIT="1")
+        together(PRELUDE + MATRICES + SAVE, start, str(folder), ranks=saving)
         for loading in RANKS:
             start = tmp_path / f"load{saving}{loading}"
             start.mkdir()
-            for given in together(PRELUDE + MATRICES + LOAD, start, str(folder), ranks=loading, NUMBA_DISABLE_JIT="1"):
+            for given in together(PRELUDE + MATRICES + LOAD, start, str(folder), ranks=loading):
                 assert given["loaded"] == 6
                 several, none, other, _ = given["messages"]
                 assert "its sharded matrices are 'A', 'graphs.B'; give the key of one" in several

@@ -96,7 +96,7 @@ assert time.monotonic() - started < 25
 @pytest.mark.parametrize("ranks", [1, 2, 3])
 def test_all_ranks_raise_the_error_of_one(ranks: int, tmp_path: Path) -> None:
     """Bad operands, and errors within operations, on the last rank only; the next product is right again."""
-    *others, failed = together(BEGINNING + FAULTS, tmp_path, ranks=ranks, NUMBA_DISABLE_JIT="1")
+    *others, failed = together(BEGINNING + FAULTS, tmp_path, ranks=ranks)
     assert len(failed) == 24
     for given in others:
         for name, text in failed.items():
@@ -144,7 +144,7 @@ assert time.monotonic() - started < 25
 
 def test_different_operations_raise_on_all_ranks(tmp_path: Path) -> None:
     """Other operations, matrices, operands, versions; and a rank that misses a backward pass."""
-    first, second = together(BEGINNING + DIFFERENCES, tmp_path, NUMBA_DISABLE_JIT="1")
+    first, second = together(BEGINNING + DIFFERENCES, tmp_path)
     assert first == second and len(first) == 11
     assert first["lengths"].startswith("rank 0 sends rows of 2 numbers of torch.float64 for matrix ")
     assert ", but rank 1 sends rows of 1 numbers of torch.float64 for matrix " in first["lengths"]
@@ -169,7 +169,7 @@ os._exit(0)
 
 def test_a_killed_rank_ends_the_others(tmp_path: Path) -> None:
     """The survivor raises an error that says so, long before the timeout of the process group."""
-    survivor, killed = ranks_of(BEGINNING + KILLED, tmp_path, NUMBA_DISABLE_JIT="1")
+    survivor, killed = ranks_of(BEGINNING + KILLED, tmp_path)
     printed, errors = survivor.communicate(100)
     killed.communicate(100)
     assert (survivor.returncode, killed.returncode) == (0, -9), errors
@@ -184,7 +184,7 @@ A @ (x if rank == 0 else dense(6, 2))
 
 def test_the_error_of_a_rank_reaches_the_others(tmp_path: Path) -> None:
     """A rank that raises in a product and ends: the others show its message."""
-    waiting, raising = ranks_of(BEGINNING + RAISING, tmp_path, NUMBA_DISABLE_JIT="1")
+    waiting, raising = ranks_of(BEGINNING + RAISING, tmp_path)
     assert "SizeError: the second operand" in raising.communicate(100)[1]
     errors = waiting.communicate(100)[1]
     assert "RankError: rank 1 raised SizeError: the second operand of 'ij,jk->ik' has size 6" in errors

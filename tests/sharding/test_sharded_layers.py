@@ -47,7 +47,7 @@ given["layers"] = len(layers)
 @pytest.mark.parametrize("ranks", RANKS)
 def test_graph_layers(ranks: int, tmp_path: Path) -> None:
     """Results and gradients of layers whose graph is distributed."""
-    assert [given["layers"] for given in together(PRELUDE + LAYERS, tmp_path, ranks=ranks, NUMBA_DISABLE_JIT="1")] == [8] * ranks
+    assert [given["layers"] for given in together(PRELUDE + LAYERS, tmp_path, ranks=ranks)] == [8] * ranks
 
 
 DTENSORS = """
@@ -125,7 +125,7 @@ given["message"] = refused(ns.UnsupportedError, lambda: A @ distribute_tensor(x,
 @pytest.mark.parametrize("ranks", RANKS)
 def test_sharded_features(ranks: int, tmp_path: Path) -> None:
     """Products of a matrix that every rank holds need no exchange."""
-    for given in together(PRELUDE + FEATURES, tmp_path, ranks=ranks, NUMBA_DISABLE_JIT="1"):
+    for given in together(PRELUDE + FEATURES, tmp_path, ranks=ranks):
         assert "shard the matrix, as ns.sharding.shard does" in given["message"][0]
         assert "use einsum, or to_local()" in given["message"][1]
 
@@ -133,7 +133,7 @@ def test_sharded_features(ranks: int, tmp_path: Path) -> None:
 @pytest.mark.parametrize("ranks", RANKS)
 def test_dtensors(ranks: int, tmp_path: Path) -> None:
     """Rows, replicated operands and sums over ranks; results are DTensors, and so are gradients."""
-    for given in together(PRELUDE + DTENSORS, tmp_path, ranks=ranks, NUMBA_DISABLE_JIT="1"):
+    for given in together(PRELUDE + DTENSORS, tmp_path, ranks=ranks):
         assert given["gathered"] == ["the second operand of 'ij,jk->ik', a sum over ranks, on every rank"]
 
 
@@ -228,7 +228,7 @@ given["sent"], given["halo"] = other.exchange.bytes_sent - sent, len(other.excha
 @pytest.mark.parametrize("ranks", RANKS)
 def test_functions(ranks: int, tmp_path: Path) -> None:
     """The bytes that all ranks send are those of all halo rows."""
-    results = together(PRELUDE + FUNCTIONS, tmp_path, ranks=ranks, NUMBA_DISABLE_JIT="1")
+    results = together(PRELUDE + FUNCTIONS, tmp_path, ranks=ranks)
     assert sum(given["sent"] for given in results) == 8 * sum(given["halo"] for given in results)
 
 
@@ -303,7 +303,7 @@ same(A.gathered(distribute_tensor(dense(6, 2), mesh, [Replicate()])), dense(6, 2
 
 def test_refusals(tmp_path: Path) -> None:
     """All ranks raise, also if only one of them finds the fault."""
-    results = together(PRELUDE + REFUSALS, tmp_path, NUMBA_DISABLE_JIT="1")
+    results = together(PRELUDE + REFUSALS, tmp_path)
     (first, second), transforms = (given["messages"] for given in results), results[0]["transforms"]
     assert first[0].startswith("the matrix differs between ranks 0 and 1")
     assert first[1].startswith("a tensor of 1 dimensions") and second[1].startswith("rank 0 raised SizeError: a tensor of 1 dimensions")

@@ -49,7 +49,7 @@ X = distribute_tensor(torch.ones(4, 4), init_device_mesh("cpu", (1,)), [Replicat
 assert "numscorch.sharding" not in sys.modules
 assert torch.equal(({call}).full_tensor(), torch.ones(4, 4))
 """
-    together(program, tmp_path, ranks=1, NUMBA_DISABLE_JIT="1")
+    together(program, tmp_path, ranks=1)
 
 
 @pytest.mark.parametrize("suffix", [".npz", ".safetensors", ".mtx", ".pt"])
@@ -145,7 +145,7 @@ if rank == 0:
 else:
     given["error"] = refused(ns.RankError, lambda: shard(whole, part))
 """
-    first, second = together(PRELUDE + program, tmp_path, ranks=2, NUMBA_DISABLE_JIT="1")
+    first, second = together(PRELUDE + program, tmp_path, ranks=2)
     assert first["matrix"] == 4
     assert second["error"].startswith("rank 1 is not part of the mesh, which has ranks [0]")
 

@@ -75,7 +75,7 @@ for name, layer in layers.items():
 @pytest.mark.parametrize("ranks", RANKS)
 def test_summed_gradients(ranks: int, tmp_path: Path) -> None:
     """Losses over 50 epochs equal those of one process to 1e-5."""
-    for given in together(PRELUDE + GRAPH + SUMMED, tmp_path, ranks=ranks, NUMBA_DISABLE_JIT="1"):
+    for given in together(PRELUDE + GRAPH + SUMMED, tmp_path, ranks=ranks):
         assert all(losses[-1] < 0.95 * losses[0] for losses in given.values()), given
 
 
@@ -114,9 +114,9 @@ close(ddp.module, twin)
 def test_wrapped_networks(ranks: int, tmp_path: Path) -> None:
     """DistributedDataParallel and fully_shard take the mean of gradients, so that the loss is multiplied by the number of ranks.
 
-    Sparse weights train in them, too: kernels leave the memory of values resizable.
+    Sparse weights train in them, too: compiled kernels leave the memory of values resizable.
     """
-    together(PRELUDE + GRAPH + WRAPPED, tmp_path, ranks=ranks)
+    together(PRELUDE + GRAPH + WRAPPED, tmp_path, ranks=ranks, NUMBA_DISABLE_JIT="0")
 
 
 BOTH = """

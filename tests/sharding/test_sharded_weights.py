@@ -71,7 +71,7 @@ same(again(dense(3, 6)), layer(dense(3, 6)))
 @pytest.mark.parametrize("ranks", RANKS)
 def test_plain_inputs(ranks: int, tmp_path: Path) -> None:
     """Each rank gets its output features; gradients of input and bias are parts of a sum."""
-    together(PRELUDE + LAYER + PLAIN, tmp_path, ranks=ranks, NUMBA_DISABLE_JIT="1")
+    together(PRELUDE + LAYER + PLAIN, tmp_path, ranks=ranks)
 
 
 DTENSORS = """
@@ -111,7 +111,7 @@ same(model[3].weight.full_tensor().to_dense(), twin[3].weight.to_dense())
 @pytest.mark.parametrize("ranks", RANKS)
 def test_dtensor_inputs(ranks: int, tmp_path: Path) -> None:
     """Outputs are sharded in the last dimension, and can be inputs of a sharded layer; a network trains as in one process."""
-    together(PRELUDE + LAYER + DTENSORS, tmp_path, ranks=ranks, NUMBA_DISABLE_JIT="1")
+    together(PRELUDE + LAYER + DTENSORS, tmp_path, ranks=ranks)
 
 
 REFUSALS = """
@@ -136,7 +136,7 @@ refuse(RuntimeError, lambda: layer.load_state_dict({"bias": layer.bias}))
 
 def test_refusals(tmp_path: Path) -> None:
     """Messages name the clash and the way out, on all ranks."""
-    for given in together(PRELUDE + LAYER + REFUSALS, tmp_path, NUMBA_DISABLE_JIT="1"):
+    for given in together(PRELUDE + LAYER + REFUSALS, tmp_path):
         messages = given["messages"]
         assert "input has shape (4, 3), but its last dimension has to be in_features=6, on every rank" in messages[0]
         assert "pass input.to(torch.float64)" in messages[1]
@@ -194,4 +194,4 @@ same(net[0].weight.grad, twin[0].weight.grad)
 @pytest.mark.parametrize("ranks", RANKS)
 def test_clipped_norms_and_ignored_parameters(ranks: int, tmp_path: Path) -> None:
     """The recipes of the guide give the gradients of one process."""
-    together(PRELUDE + LAYER + RECIPES, tmp_path, ranks=ranks, NUMBA_DISABLE_JIT="1")
+    together(PRELUDE + LAYER + RECIPES, tmp_path, ranks=ranks)

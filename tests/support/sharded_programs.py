@@ -38,4 +38,4 @@ def rows_of(A, x):
 
 def on_mesh(extents: Sequence[int]) -> dict[str, Any]:
     """The arguments of ``together`` for a mesh of these extents."""
-    return {"ranks": prod(extents), "MESH": "x".join(map(str, extents)), "NUMBA_DISABLE_JIT": "1"}
+    return {"ranks": prod(extents), "MESH": "x".join(map(str, extents))}

@@ -15,7 +15,7 @@ from programs import ChildProcess
 two_processes = pytest.mark.skipif(
     not torch.distributed.is_available() or not sys.platform.startswith("linux"), reason="needs gloo on Linux's loopback"
 )
-IMPORTED = ("torch", "torch._dynamo", "torch.nn.parallel", "numscorch")  # they take 4 s
+IMPORTED = ("torch", "torch._dynamo", "torch.nn.parallel", "numba", "numscorch.sharding")  # they take 5 s
 
 COMMON = """
 import datetime, os, pickle, sys
@@ -82,9 +82,9 @@ os._exit(0)
 
 
 def ranks_of(code: str, place: Path, *arguments: str, ranks: int = 2, **environment: str) -> list[ChildProcess]:
-    """Start a program in several processes."""
+    """Start a program in several processes. By default, kernels run as Python: each rank would compile all kernels."""
     source = COMMON + textwrap.dedent(code) + END
-    environment["GLOO_SOCKET_IFNAME"] = "lo"
+    environment = {"GLOO_SOCKET_IFNAME": "lo", "NUMBA_DISABLE_JIT": "1"} | environment
     return [
         ChildProcess(source, str(rank), str(ranks), str(place), *arguments, environment=environment, strict=False, imported=IMPORTED)
         for rank in range(ranks)
