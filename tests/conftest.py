@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import compileall
 import difflib
 import gc
 import os
@@ -35,9 +36,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Use a kernel cache private to this run; xdist workers inherit the variable and share the folder."""
+    """Use a kernel cache private to this run; xdist workers inherit the variable and share the folder.
+
+    The bytecode of numscorch is written ahead, since many tests start processes, and Python may be told to write none.
+    """
     if not hasattr(config, "workerinput"):
         config.stash[CACHE] = os.environ["NUMSCORCH_CACHE_DIR"] = tempfile.mkdtemp(prefix="numscorch-tests-")
+        compileall.compile_dir(Path(__file__).parents[1] / "numscorch", quiet=2)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
