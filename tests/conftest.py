@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import torch
 
     import numscorch as ns
+    from numscorch.runtime import plans
 
 GOLDEN = Path(__file__).parent / "golden"
 CACHE = pytest.StashKey[str]()
@@ -104,6 +105,32 @@ def plain(fresh_plans: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     return fresh_plans
 
 
+@pytest.fixture(scope="session")
+def plans_of_python() -> plans.Tables:
+    """Plans whose kernels run as uncompiled Python."""
+    from numscorch.codegen import kernel
+    from numscorch.runtime import plans
+
+    return plans.Tables(kernel.build_plain)
+
+
+@pytest.fixture
+def interpreted(request: pytest.FixtureRequest, plans_of_python: plans.Tables) -> Iterator[None]:
+    """Run kernels as ``plain``, and share their plans with other tests, unless this test patches what plans depend on."""
+    from fresh import use_plans
+
+    from numscorch.runtime import plans
+
+    if "monkeypatch" in request.fixturenames:  # also if it requests ``plain`` or ``fresh_plans``
+        request.getfixturevalue("plain")
+        yield
+        return
+    with pytest.MonkeyPatch.context() as patch:
+        use_plans(patch, plans_of_python)
+        yield
+    plans.SHORTCUTS.clear()
+
+
 @pytest.fixture
 def seeded() -> None:
     """Draw the same numbers from torch's generator, whatever ran before."""
@@ -119,7 +146,7 @@ def plain_unless_compiled(request: pytest.FixtureRequest) -> None:
 
     torch.manual_seed(0)
     if "compiled" not in request.node.name:
-        request.getfixturevalue("plain")
+        request.getfixturevalue("interpreted")
 
 
 @pytest.fixture
@@ -134,7 +161,7 @@ def known_levels() -> Iterator[None]:
 
 
 @pytest.fixture
-def A(plain: pytest.MonkeyPatch) -> ns.SparseTensor:
+def A(interpreted: None) -> ns.SparseTensor:
     """A small graph as the default ``A``; files may override it."""
     import torch
 

@@ -9,7 +9,7 @@ import torch
 
 import numscorch as ns
 
-pytestmark = pytest.mark.usefixtures("plain")
+pytestmark = pytest.mark.usefixtures("interpreted")
 A = ns.from_torch(torch.tensor([[0.0, 2.0, 0.0], [3.0, 0.0, 1.0]]))
 x = torch.arange(6.0).reshape(3, 2)
 Call = Callable[[], object]

@@ -22,7 +22,7 @@ FORMATS = [ns.CSR, ns.CSC, ns.COO(2), ns.BCSR(2, 2)]
 
 formats = pytest.mark.parametrize("format", FORMATS, ids=lambda f: f.name)
 pytestmark = [
-    pytest.mark.usefixtures("plain"),
+    pytest.mark.usefixtures("interpreted"),
     pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning"),  # raised by torch's compiler
 ]
 

@@ -324,7 +324,7 @@ def test_checked_values_pass_unchanged() -> None:
     assert not check_values(negated).is_neg()
 
 
-def test_many_int32_columns_keep_their_size(monkeypatch: pytest.MonkeyPatch, plain: pytest.MonkeyPatch) -> None:
+def test_many_int32_columns_keep_their_size(monkeypatch: pytest.MonkeyPatch, interpreted: None) -> None:
     monkeypatch.setattr(construct, "INT32_MAX", 4)
     pos, crd, values = torch.tensor([0, 2, 3, 5]), torch.tensor([0, 3, 1, 0, 2], dtype=torch.int32), torch.arange(1.0, 6)
     A, rows = from_csr(pos, crd, values, (3, 4), copy=False), torch.tensor([[1.0, 0, 0, 2], [0, 3, 0, 0], [4, 0, 5, 0]])

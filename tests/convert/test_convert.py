@@ -16,6 +16,8 @@ from numscorch.errors import FormatError
 from numscorch.interop.array_libraries import from_scipy
 from numscorch.ir.format import COO, CSC, CSF, CSR, Format, dense
 
+pytestmark = pytest.mark.usefixtures("interpreted")
+
 CUBE_FORMATS = [COO(3), CSF(3), CSF(3).permuted((2, 0, 1)), Format("dss"), Format("sds", (1, 2, 0)), Format("ood"), dense(3)]
 
 

@@ -15,7 +15,7 @@ import numscorch as ns
 
 sp = pytest.importorskip("scipy.sparse")
 linalg = pytest.importorskip("scipy.sparse.linalg")
-pytestmark = pytest.mark.usefixtures("plain")
+pytestmark = pytest.mark.usefixtures("interpreted")
 PAGE = (ROOT / "docs" / "guide" / "scipy.md").read_text(encoding="utf-8")
 ROWS = re.findall(r"^\| `(.+)` \| `(.+)` \|$", PAGE, re.MULTILINE)
 S = sp.csr_array(np.array([[0.0, 2.0, 0.0], [3.0, 0.0, 4.0], [0.0, 0.0, 5.0]]))

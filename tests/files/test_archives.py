@@ -17,6 +17,8 @@ import numscorch as ns
 from numscorch.frontend.datatypes import STORED
 from numscorch.ir.format import Format
 
+pytestmark = pytest.mark.usefixtures("interpreted")
+
 
 @pytest.mark.parametrize("fmt", compositions(), ids=str)
 def test_every_format(fmt: Format, tmp_path: Path) -> None:

@@ -20,6 +20,8 @@ import torch
 
 import numscorch as ns
 
+pytestmark = pytest.mark.usefixtures("interpreted")
+
 BANNER = "%%MatrixMarket matrix coordinate real general\n"
 HUGE = 10**18
 LIMIT = 96 << 20  # bytes; one piece of a file takes 16 MB

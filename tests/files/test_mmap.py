@@ -11,12 +11,14 @@ import torch
 import numscorch as ns
 from numscorch.files.archives import read_arrays
 
+pytestmark = pytest.mark.usefixtures("interpreted")
+
 FORMATS = [ns.CSR, ns.CSC, ns.COO(2), ns.DCSR, ns.BCSR(2, 2), ns.ELL, ns.Format("(i, j) -> (i: dense, j: hash)")]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.int8, torch.bool, torch.complex64, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("fmt", FORMATS, ids=lambda fmt: fmt.name)
-def test_mapped_tensors_are_equal(fmt: ns.Format, dtype: torch.dtype, tmp_path: Path, plain: None) -> None:
+def test_mapped_tensors_are_equal(fmt: ns.Format, dtype: torch.dtype, tmp_path: Path) -> None:
     full = (torch.rand(6, 8) < 0.4).to(dtype)
     A = ns.from_torch(full, fmt)
     ns.save(A, tmp_path / "a.npz")

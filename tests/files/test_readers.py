@@ -17,6 +17,8 @@ from numscorch.files.load import load, load_graph, suffix_of
 from numscorch.files.text import fits_float32
 from numscorch.ir.format import COO, CSC, CSF, CSR, dense
 
+pytestmark = pytest.mark.usefixtures("interpreted")
+
 BANNER = "%%MatrixMarket matrix coordinate real general\n"
 GRAPH: dict[str, Any] = {
     "edge_index": np.array([[0, 1, 1, 2], [1, 0, 2, 1]]),

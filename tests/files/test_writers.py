@@ -20,6 +20,8 @@ from numscorch.frontend.datatypes import STORED
 from numscorch.ir.format import Format
 from numscorch.machine.progress import Progress
 
+pytestmark = pytest.mark.usefixtures("interpreted")
+
 SUFFIXES = (".mtx", ".mtx.gz", ".tns", ".tns.gz")
 REAL = [dtype for dtype in STORED if not dtype.is_complex]
 FLOATS = torch.tensor(
@@ -79,7 +81,7 @@ def test_random_bits_of_float32(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("fmt", compositions(), ids=str)
-def test_every_format_is_loaded_as_saved(fmt: Format, tmp_path: Path, plain: pytest.MonkeyPatch) -> None:
+def test_every_format_is_loaded_as_saved(fmt: Format, tmp_path: Path) -> None:
     dense = storable(fmt)[0]
     A = ns.from_torch(dense, fmt)
     ns.save(A, tmp_path / "a.tns")
@@ -129,7 +131,7 @@ def test_parameters(suffix: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("suffix", [".smtx", ".smtx.gz"])
 @pytest.mark.parametrize("format", [ns.CSR, ns.CSC, ns.COO(2), ns.DCSR])
 @pytest.mark.parametrize("shape", [(4, 5), (0, 3), (3, 0)])
-def test_patterns(suffix: str, format: Any, shape: tuple[int, int], tmp_path: Path, plain: pytest.MonkeyPatch) -> None:
+def test_patterns(suffix: str, format: Any, shape: tuple[int, int], tmp_path: Path) -> None:
     A = ns.from_torch((torch.arange(shape[0] * shape[1]).reshape(shape) % 3 == 0).double(), format)
     ns.save(A, tmp_path / f"a{suffix}")
     B = ns.load(tmp_path / f"a{suffix}", format, dtype=torch.float64)

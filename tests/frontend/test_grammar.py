@@ -74,7 +74,7 @@ def check_refused(call: Call, numpy_error: Exception) -> None:
 
 
 @pytest.mark.parametrize("part", range(10))
-def test_calls_agree_with_numpy(part: int, plain: None) -> None:
+def test_calls_agree_with_numpy(part: int, interpreted: None) -> None:
     """Kernels run as Python; there are 5,000 calls at full scale."""
     count = scaled(500)
     for seed in range(part * count, (part + 1) * count):
@@ -82,7 +82,7 @@ def test_calls_agree_with_numpy(part: int, plain: None) -> None:
 
 
 @pytest.mark.parametrize("part", range(10))
-def test_spoiled_calls_agree_with_numpy(part: int, plain: None) -> None:
+def test_spoiled_calls_agree_with_numpy(part: int, interpreted: None) -> None:
     count = scaled(500)
     for seed in range(part * count, (part + 1) * count):
         check(spoiled_call(seed))
@@ -101,14 +101,14 @@ DIAGONALS = {
 
 
 @pytest.mark.parametrize("name", DIAGONALS)
-def test_a_size_of_1_is_not_broadcast_along_a_diagonal(name: str, plain: None) -> None:
+def test_a_size_of_1_is_not_broadcast_along_a_diagonal(name: str, interpreted: None) -> None:
     """Once, a size of 1 was broadcast along a diagonal, as between operands."""
     expr, shape = DIAGONALS[name]
     with pytest.raises(ns.SizeError, match="takes the diagonal of A, whose sizes differ there"):
         ns.einsum(expr, ns.from_torch(torch.ones(shape)))
 
 
-def test_a_diagonal_of_one_entry_is_broadcast(plain: None) -> None:
+def test_a_diagonal_of_one_entry_is_broadcast(interpreted: None) -> None:
     element, x = ns.from_torch(torch.full((1, 1), 2.0)), torch.tensor([1.0, 2.0, 3.0])
     assert torch.equal(ns.einsum("ii,i->i", element, x, format="dense"), 2 * x)
 
@@ -117,7 +117,7 @@ def test_a_diagonal_of_one_entry_is_broadcast(plain: None) -> None:
 
 
 @pytest.mark.parametrize("expr", ["i j,\tj->i", "ij,j\n->i", "ij,j->i\r\n"])
-def test_tabs_and_line_ends_are_spaces(expr: str, plain: None) -> None:
+def test_tabs_and_line_ends_are_spaces(expr: str, interpreted: None) -> None:
     A, x = torch.ones(2, 3), torch.ones(3)
     with pytest.raises(ValueError, match="invalid subscript"):
         np.einsum(expr, A.numpy(), x.numpy())

@@ -19,7 +19,7 @@ INTEGERS = (torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8, torc
 NONZERO = torch.tensor([-7, -3, -2, -1, 1, 2, 3, 6, 7])
 PAIRS = list(itertools.product((torch.bool, torch.int8, torch.int64, torch.float32), repeat=2))
 FORMATS = pytest.mark.parametrize("fmt", [None, ns.Format("s")], ids=["dense", "sparse"])
-pytestmark = pytest.mark.usefixtures("plain")
+pytestmark = pytest.mark.usefixtures("interpreted")
 
 
 def operands_of(tensors: tuple[torch.Tensor, ...], fmt: ns.Format | None) -> dict[str, Any]:

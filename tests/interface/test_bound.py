@@ -18,7 +18,7 @@ from numscorch.interface import bound
 from numscorch.programs import fitting
 from numscorch.schedule import tuning
 
-pytestmark = pytest.mark.usefixtures("plain")
+pytestmark = pytest.mark.usefixtures("interpreted")
 
 GENERATOR = torch.Generator().manual_seed(0)
 D = torch.randn(6, 6, generator=GENERATOR) * (torch.rand(6, 6, generator=GENERATOR) < 0.5)

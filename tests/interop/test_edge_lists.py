@@ -11,7 +11,7 @@ import torch
 
 import numscorch as ns
 
-pytestmark = pytest.mark.filterwarnings("ignore:.* edges are repeated:UserWarning")
+pytestmark = [pytest.mark.usefixtures("interpreted"), pytest.mark.filterwarnings("ignore:.* edges are repeated:UserWarning")]
 EDGES = torch.tensor([[0, 0, 2, 1, 2], [1, 1, 0, 2, 2]])
 WEIGHTS = torch.tensor([1.0, 2.0, 3.0, 4.0, 5.0])
 
@@ -88,7 +88,7 @@ def test_edge_index_objects_of_torch_geometric() -> None:
 
 @pytest.mark.parametrize("format", [ns.CSR, ns.CSC, ns.COO(2), ns.DCSR, "(i, j) -> (i: dense, j: bitmap)"], ids=str)
 @pytest.mark.parametrize("weights", [None, WEIGHTS], ids=["none", "some"])
-def test_edges_in_every_format(format: Any, weights: torch.Tensor | None, plain: pytest.MonkeyPatch) -> None:
+def test_edges_in_every_format(format: Any, weights: torch.Tensor | None) -> None:
     A = ns.adj_t(EDGES, weights, format=format)
     expected = torch.zeros(3, 3).index_put(tuple(EDGES.flip(0)), torch.ones(5) if weights is None else weights, accumulate=True)
     expected = expected if weights is not None else expected.clamp(max=1)

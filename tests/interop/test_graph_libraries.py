@@ -12,7 +12,7 @@ import torch
 
 import numscorch as ns
 
-pytestmark = pytest.mark.filterwarnings("ignore:.* edges are repeated:UserWarning")
+pytestmark = [pytest.mark.usefixtures("interpreted"), pytest.mark.filterwarnings("ignore:.* edges are repeated:UserWarning")]
 EDGES = torch.tensor([[0, 0, 2, 1, 2], [1, 1, 0, 2, 2]])
 WEIGHTS = torch.tensor([1.0, 2.0, 3.0, 4.0, 5.0])
 

@@ -10,6 +10,8 @@ import torch
 
 import numscorch as ns
 
+pytestmark = pytest.mark.usefixtures("interpreted")
+
 networkx = pytest.importorskip("networkx", reason="networkx is not installed")
 EDGES = torch.tensor([[0, 0, 2, 1, 2], [1, 1, 0, 2, 2]])
 WEIGHTS = torch.tensor([1.0, 2.0, 3.0, 4.0, 5.0])
@@ -94,13 +96,13 @@ def test_integer_weights_and_empty_graphs() -> None:
 
 
 @pytest.mark.parametrize("weights", [[0.1, 2**40 + 1, 3], [2**40 + 1, 1, 2], [torch.tensor(0.1, dtype=torch.float64), 2**40 + 1, 0.1]])
-def test_weights_of_networkx_are_not_rounded_to_float32(weights: list[Any], plain: None) -> None:
+def test_weights_of_networkx_are_not_rounded_to_float32(weights: list[Any]) -> None:
     graph = networkx.DiGraph()
     graph.add_weighted_edges_from([(0, at + 1, weight) for at, weight in enumerate(weights)])
     assert ns.from_networkx(graph, dtype=torch.float64).values.tolist() == [float(weight) for weight in weights]
 
 
-def test_integer_weights_of_networkx_are_exact(plain: None) -> None:
+def test_integer_weights_of_networkx_are_exact() -> None:
     graph = networkx.DiGraph()
     graph.add_weighted_edges_from([(0, 1, 2**60 + 1), (0, 2, 2.0)])
     assert ns.from_networkx(graph, dtype=torch.int64).values.tolist() == [2**60 + 1, 2]

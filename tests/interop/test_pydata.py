@@ -11,6 +11,8 @@ from small_numbers import numbers
 
 import numscorch as ns
 
+pytestmark = pytest.mark.usefixtures("interpreted")
+
 sparse = pytest.importorskip("sparse", reason="pydata/sparse is not installed")
 SHAPES = [(5,), (4, 6), (2, 3, 4), (0, 3), (2, 1, 3, 2)]
 MAKERS = {
@@ -22,7 +24,7 @@ MAKERS = {
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("name", MAKERS)
-def test_every_array(name: str, shape: tuple[int, ...], plain: pytest.MonkeyPatch) -> None:
+def test_every_array(name: str, shape: tuple[int, ...]) -> None:
     dense = numbers(*shape).numpy()
     if name == "DOK" and 0 in shape:
         pytest.skip("sparse 0.19 supports no DOK array without entries")

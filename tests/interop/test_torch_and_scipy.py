@@ -15,6 +15,8 @@ import numscorch as ns
 from numscorch.programs import torch_sparse
 from numscorch.tensors.torch_layouts import layout_of
 
+pytestmark = pytest.mark.usefixtures("interpreted")
+
 UNORDERED = ns.Format("(i, j) -> (i: dense, j: compressed(ordered=False))")
 
 
@@ -83,7 +85,7 @@ def test_native_tensors_are_converted_and_converted_back(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NATIVE)
-def test_results_have_the_layout_of_native_operands(name: str, plain: pytest.MonkeyPatch) -> None:
+def test_results_have_the_layout_of_native_operands(name: str) -> None:
     given = NATIVE[name][0]()
     names = "ijkl"[: given.ndim]
     result = ns.einsum(f"{names},{names}->{names}", given, torch.full(given.shape, 2.0, dtype=given.dtype))
@@ -194,7 +196,7 @@ def test_partial_blocks_are_converted_back_through_csr() -> None:
 
 
 @pytest.mark.parametrize("name", ["batched csr", "batched csc", "batched bsr", "two dimensions of batches"])
-def test_products_of_batches_that_torch_lacks(name: str, plain: pytest.MonkeyPatch) -> None:
+def test_products_of_batches_that_torch_lacks(name: str) -> None:
     given: Any = NATIVE[name][0]()
     dense = given.to_dense()
     for other in (numbers(dense.shape[-1]), numbers(dense.shape[-1], 2), dense.mT):
@@ -224,7 +226,7 @@ def test_batches_with_different_counts_are_converted_back_through_coo() -> None:
     assert ns.from_torch(dense[:1], "dds").to_torch().layout is torch.sparse_csr
 
 
-def test_the_layout_of_a_sum_does_not_depend_on_data(plain: pytest.MonkeyPatch) -> None:
+def test_the_layout_of_a_sum_does_not_depend_on_data() -> None:
     A = torch.eye(3).repeat(2, 1, 1)
     for B in (A, A.flip(2) * torch.tensor([1.0, 0.0])[:, None, None] + A):
         left, right = A.to_sparse_csr(), ns.from_torch(B, "dds").to(ns.COO(3)).to_torch()
@@ -233,7 +235,7 @@ def test_the_layout_of_a_sum_does_not_depend_on_data(plain: pytest.MonkeyPatch) 
         assert torch.equal(total.to_dense(), A + B)
 
 
-def test_strided_values_are_read_in_every_call(plain: pytest.MonkeyPatch) -> None:
+def test_strided_values_are_read_in_every_call() -> None:
     """A cached wrapper would hold a contiguous copy and miss later writes to the values."""
     values, x = torch.arange(8.0)[::2], torch.ones(2)
     A = torch.sparse_csr_tensor(torch.tensor([0, 2, 4]), torch.tensor([0, 1, 0, 1]), values, (2, 2), check_invariants=False)
@@ -243,7 +245,7 @@ def test_strided_values_are_read_in_every_call(plain: pytest.MonkeyPatch) -> Non
     assert id(A) not in torch_sparse._wrappers
 
 
-def test_transposed_blocks_are_read_in_every_call(plain: pytest.MonkeyPatch) -> None:
+def test_transposed_blocks_are_read_in_every_call() -> None:
     """torch transposes blocks by their strides, so the values are copied in every call."""
     given = numbers(4, 6).to_sparse_bsr((2, 3)).transpose(0, 1)
     A = ns.from_torch(given)
@@ -254,7 +256,7 @@ def test_transposed_blocks_are_read_in_every_call(plain: pytest.MonkeyPatch) -> 
     assert ns.einsum("ij->", given) == 2 * numbers(4, 6).sum()
 
 
-def test_in_place_writes_to_positions_of_batches_are_seen(plain: pytest.MonkeyPatch) -> None:
+def test_in_place_writes_to_positions_of_batches_are_seen() -> None:
     """The positions are copied; torch's version counter of the original detects writes."""
     given = torch.eye(2).repeat(2, 1, 1).to_sparse_csr()
     assert ns.einsum("bij,j->bi", given, torch.ones(2)).to_dense().tolist() == [[1.0, 1.0], [1.0, 1.0]]
@@ -306,7 +308,7 @@ def test_diagonals_in_any_order_and_outside(offsets: list[int], width: int) -> N
 
 
 @pytest.mark.parametrize("permutation", [(0, 1), (1, 0)])
-def test_unordered_rows(permutation: tuple[int, int], plain: pytest.MonkeyPatch) -> None:
+def test_unordered_rows(permutation: tuple[int, int]) -> None:
     format = UNORDERED.permuted(permutation)
     A = ns.einsum("ij,jk->ik", ns.from_torch(numbers(9, 8).flip(0)), ns.from_torch(numbers(8, 9).flip(1)), format=format)
     matrix = A.to_scipy(copy=False)
@@ -328,7 +330,7 @@ def arrays_of(matrix: Any) -> list[np.ndarray]:
 
 @pytest.mark.parametrize("make", LAYOUTS, ids=lambda make: make.__name__)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int64, np.complex128, np.bool_])
-def test_every_layout_of_scipy(make: Any, dtype: Any, plain: pytest.MonkeyPatch) -> None:
+def test_every_layout_of_scipy(make: Any, dtype: Any) -> None:
     matrix = make(numbers(4, 6).numpy().astype(dtype))
     A = ns.from_scipy(matrix)
     assert np.array_equal(A.to_dense().numpy(), matrix.toarray())
@@ -355,7 +357,7 @@ def test_arrays_of_scipy_are_shared_on_request(name: str, kind: str, index: Any)
 
 
 @pytest.mark.parametrize("shape", [(5,), (2, 3, 4), (2, 1, 3, 2)])
-def test_coo_arrays_of_any_rank(shape: tuple[int, ...], plain: pytest.MonkeyPatch) -> None:
+def test_coo_arrays_of_any_rank(shape: tuple[int, ...]) -> None:
     array = sp.coo_array(numbers(*shape).numpy())
     A = ns.from_scipy(array, copy=False)
     back = A.to_scipy(copy=False)

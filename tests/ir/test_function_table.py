@@ -101,7 +101,7 @@ def evaluated(name: str, arguments: Points, format: str | None) -> torch.Tensor:
 
 @INTEGERS
 @pytest.mark.parametrize("name", WHOLE_FUNCTIONS)
-def test_whole_numbers(name: str, dtype: torch.dtype, plain: None) -> None:
+def test_whole_numbers(name: str, dtype: torch.dtype, interpreted: None) -> None:
     """Integers have torch's integer values: interpreted, un-jitted and compiled."""
     arguments = integer_grid(name, dtype)
     if FUNCTIONS[name].divides:
@@ -127,7 +127,7 @@ def test_whole_numbers(name: str, dtype: torch.dtype, plain: None) -> None:
 
 @INTEGERS
 @pytest.mark.parametrize("name", [name for name in WHOLE_FUNCTIONS if FUNCTIONS[name].divides])
-def test_integers_divided_by_0_raise(name: str, dtype: torch.dtype, plain: None) -> None:
+def test_integers_divided_by_0_raise(name: str, dtype: torch.dtype, interpreted: None) -> None:
     arguments = integer_grid(name, dtype)
     for format in (None, "d", "s"):
         with pytest.raises(ns.DivisionError, match=r"where\(B == 0, 1, B\)"):
@@ -151,7 +151,7 @@ def test_compiled_integers_divided_by_0_raise(name: str, rows: int) -> None:
         assert torch.equal(ns.evaluate(text, A=A, B=B).to_dense(), DENSE_FUNCTIONS[name](A.to_dense(), B.to_dense()))
 
 
-@pytest.mark.usefixtures("plain")
+@pytest.mark.usefixtures("interpreted")
 def test_unstored_entries_are_no_numerators_but_divisors() -> None:
     """0 // 0 is not computed where the numerator is not stored. An unstored divisor is 0."""
     A = ns.from_torch(torch.tensor([[7, 0], [0, -9]]), ns.CSR)
@@ -164,7 +164,7 @@ def test_unstored_entries_are_no_numerators_but_divisors() -> None:
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_sparse(name: str, plain: None) -> None:
+def test_sparse(name: str, interpreted: None) -> None:
     """Sparse operands with unstored entries, computed in registers or with scalars."""
     generator = torch.Generator().manual_seed(0)
     arity = FUNCTIONS[name].arity
@@ -177,7 +177,7 @@ def test_sparse(name: str, plain: None) -> None:
     torch.testing.assert_close(ns.evaluate(text, format="dense", **operands), expected, equal_nan=True)
 
 
-@pytest.mark.usefixtures("plain")
+@pytest.mark.usefixtures("interpreted")
 @pytest.mark.parametrize("name", ["maximum", "minimum"])
 def test_derivatives_of_maximum_and_minimum_at_nan_are_1(name: str) -> None:
     """The derivative by each argument is 1."""

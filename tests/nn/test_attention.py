@@ -16,6 +16,8 @@ from numscorch.nn import functional as F, patterns
 from numscorch.nn.attention_kernels import program
 from numscorch.runtime import plans
 
+pytestmark = pytest.mark.usefixtures("interpreted")
+
 dense_reference = torch.nn.functional.scaled_dot_product_attention
 
 
@@ -52,12 +54,12 @@ PATTERNS: dict[str, Callable[[int], ns.SparseTensor]] = {
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 @pytest.mark.parametrize("name", PATTERNS)
-def test_values_and_gradients_equal_torchs_with_a_mask(name: str, dtype: torch.dtype, plain: pytest.MonkeyPatch) -> None:
+def test_values_and_gradients_equal_torchs_with_a_mask(name: str, dtype: torch.dtype) -> None:
     check(*(leaf(2, 3, 18, 8, dtype=dtype, seed=seed) for seed in range(3)), PATTERNS[name](18))
 
 
 @pytest.mark.parametrize("leading", [(), (3,), (2, 1, 2)], ids=str)
-def test_leading_dimensions(leading: tuple[int, ...], plain: pytest.MonkeyPatch) -> None:
+def test_leading_dimensions(leading: tuple[int, ...]) -> None:
     check(*(leaf(*leading, 18, 8, seed=seed) for seed in range(3)), PATTERNS["window"](18))
 
 

@@ -14,6 +14,8 @@ import numscorch as ns
 from numscorch.nn import patterns
 from numscorch.tensors.validate import validate
 
+pytestmark = pytest.mark.usefixtures("interpreted")
+
 LENGTHS = [0, 1, 2, 7, 16, 33]
 
 

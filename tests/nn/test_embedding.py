@@ -33,7 +33,7 @@ def check_twins(bags: SparseEmbeddingBag, reference: torch.nn.EmbeddingBag, *arg
 
 @pytest.mark.parametrize("mode", ["sum", "mean", "max"])
 @pytest.mark.parametrize("padding", [None, 1, -2])
-def test_results_and_gradients_equal_torchs(mode: str, padding: int | None, plain: None) -> None:
+def test_results_and_gradients_equal_torchs(mode: str, padding: int | None, interpreted: None) -> None:
     check_twins(*twins(mode=mode, padding_idx=padding), ITEMS, STARTS)
     check_twins(*twins(mode=mode, padding_idx=padding), ITEMS.reshape(2, 4))
     check_twins(*twins(mode=mode, padding_idx=padding, dtype=torch.float64), ITEMS.int(), STARTS.int())
@@ -42,7 +42,7 @@ def test_results_and_gradients_equal_torchs(mode: str, padding: int | None, plai
 
 @pytest.mark.parametrize("shape", [(8,), (2, 4)])
 @pytest.mark.parametrize("padding", [None, 1])
-def test_weights_of_items(shape: tuple[int, ...], padding: int | None, plain: None) -> None:
+def test_weights_of_items(shape: tuple[int, ...], padding: int | None, interpreted: None) -> None:
     layers = twins(mode="sum", padding_idx=padding)
     weights = [torch.randn(shape, generator=generator()).requires_grad_() for _ in range(2)]
     starts = STARTS if len(shape) == 1 else None
@@ -55,7 +55,7 @@ def test_weights_of_items(shape: tuple[int, ...], padding: int | None, plain: No
 
 
 @pytest.mark.parametrize("mode", ["sum", "mean", "max"])
-def test_no_bags_and_no_items(mode: str, plain: None) -> None:
+def test_no_bags_and_no_items(mode: str, interpreted: None) -> None:
     bags, reference = twins(mode=mode)
     nothing = torch.empty(0, dtype=torch.int64)
     assert bags(nothing, nothing).shape == reference(nothing, nothing).shape == (0, 5)
@@ -64,7 +64,7 @@ def test_no_bags_and_no_items(mode: str, plain: None) -> None:
 
 
 @pytest.mark.parametrize("format", [ns.CSR, ns.CSC, ns.COO(2)], ids=lambda f: f.name)
-def test_a_sparse_matrix_of_bags(format: ns.Format, plain: None) -> None:
+def test_a_sparse_matrix_of_bags(format: ns.Format, interpreted: None) -> None:
     full = torch.randn(4, 6, generator=generator()) * (torch.rand(4, 6, generator=generator(1)) < 0.5)
     values = ns.from_torch(full, format).values.clone().requires_grad_()
     A = ns.from_torch(full, format).with_values(values)
@@ -82,13 +82,13 @@ def test_a_sparse_matrix_of_bags(format: ns.Format, plain: None) -> None:
             bags(A)
 
 
-def test_equal_maxima_share_the_gradient(plain: None) -> None:
+def test_equal_maxima_share_the_gradient(interpreted: None) -> None:
     bags = SparseEmbeddingBag(3, 1, mode="max", _weight=torch.tensor([[1.0], [1.0], [0.0]]))
     bags(torch.tensor([[0, 1, 2]])).backward(torch.ones(1, 1))
     assert bags.weight.grad.flatten().tolist() == [0.5, 0.5, 0.0]
 
 
-def test_autocast_keeps_tables_in_float32(plain: None) -> None:
+def test_autocast_keeps_tables_in_float32(interpreted: None) -> None:
     bags, reference = twins(mode="mean")
     with torch.autocast("cpu", torch.bfloat16):
         torch.testing.assert_close(bags(ITEMS, STARTS), reference(ITEMS, STARTS))
@@ -133,7 +133,7 @@ def test_unsupported_arguments_are_refused() -> None:
 @pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
 @pytest.mark.parametrize("table", ["bags", "table", "compiled"])
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")  # of torch's compiler
-def test_an_index_out_of_range_is_an_index_error(index: int, dtype: torch.dtype, table: str, plain: None) -> None:
+def test_an_index_out_of_range_is_an_index_error(index: int, dtype: torch.dtype, table: str, interpreted: None) -> None:
     """The error names the index and the valid range, also for negative indices, which count from no end."""
     layer: Any = SparseEmbeddingBag(6, 5) if table == "bags" else ns.nn.SparseEmbedding(6, 5, density=0.5)
     layer = torch.compile(layer, backend="eager") if table == "compiled" else layer

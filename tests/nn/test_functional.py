@@ -11,7 +11,7 @@ import numscorch as ns
 from numscorch.nn import functional as F
 from numscorch.tensors.validate import validate
 
-pytestmark = pytest.mark.usefixtures("plain")
+pytestmark = pytest.mark.usefixtures("interpreted")
 reference = torch.nn.functional.one_hot
 
 

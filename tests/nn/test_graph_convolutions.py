@@ -23,7 +23,10 @@ from numscorch.nn.graph_inputs import _entries
 from numscorch.nn.graphs import FEW_USES, gcn_norm, multiplicities
 
 pyg = pytest.importorskip("torch_geometric.nn", reason="torch_geometric isn't installed")
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore:Converting sparse tensor to CSR:UserWarning")
+pytestmark = [
+    pytest.mark.usefixtures("interpreted"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore:Converting sparse tensor to CSR:UserWarning"),
+]
 
 
 WEIGHTS = torch.rand(EDGES.shape[1], generator=torch.Generator().manual_seed(2)) + 0.1

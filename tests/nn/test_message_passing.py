@@ -18,7 +18,10 @@ import numscorch as ns
 from numscorch.nn.graphs import gcn_norm
 
 pyg = pytest.importorskip("torch_geometric.nn", reason="torch_geometric isn't installed")
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore:Converting sparse tensor to CSR:UserWarning")
+pytestmark = [
+    pytest.mark.usefixtures("interpreted"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore:Converting sparse tensor to CSR:UserWarning"),
+]
 
 Make = Callable[[Any], Any]
 AGGREGATIONS: list[Any] = ["sum", "add", "mean", "max", "min", "var", "std", ["mean", "max", "std"], ["add"]]

@@ -16,6 +16,8 @@ from numscorch.nn import MoE, functional as F
 from numscorch.nn.moe import mixture, plan_dispatch, top_k_gates
 from numscorch.tensors.validate import validate
 
+pytestmark = pytest.mark.usefixtures("interpreted")
+
 B, N, D, H = 37, 5, 8, 6
 close = partial(torch.testing.assert_close, rtol=1e-4, atol=1e-5)
 

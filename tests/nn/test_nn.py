@@ -46,7 +46,7 @@ def compare(
 class TestLinear:
     @named
     @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-    def test_it_equals_the_layer_with_a_masked_weight(self, sparsifier: Any, dtype: torch.dtype, plain: None) -> None:
+    def test_it_equals_the_layer_with_a_masked_weight(self, sparsifier: Any, dtype: torch.dtype, interpreted: None) -> None:
         dense = torch.nn.Linear(7, 5, dtype=dtype)
         layer = SparseLinear.from_dense(dense, sparsifier)
         assert layer.weight.dtype == layer.bias.dtype == dtype
@@ -229,7 +229,7 @@ class TestConv2d:
     @pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel lengths:UserWarning")  # of torch's own
     @pytest.mark.parametrize("sparsifier", SPARSIFIERS[::2], ids=["magnitude", "callable"])
     @pytest.mark.parametrize("case", CONVOLUTIONS)
-    def test_it_equals_the_convolution_with_a_masked_weight(self, case: str, sparsifier: Any, plain: None) -> None:
+    def test_it_equals_the_convolution_with_a_masked_weight(self, case: str, sparsifier: Any, interpreted: None) -> None:
         dense = torch.nn.Conv2d(2, 3, **CONVOLUTIONS[case])
         layer = SparseConv2d.from_dense(dense, sparsifier)
         inputs = [torch.randn(2, 2, 6, 5, generator=generator()).requires_grad_() for _ in range(2)]
@@ -242,7 +242,7 @@ class TestConv2d:
         torch.testing.assert_close(layer(inputs[0][0]), expected[0])
         torch.testing.assert_close(layer.to_dense()(inputs[0]), expected)
 
-    def test_blocks(self, plain: None) -> None:
+    def test_blocks(self, interpreted: None) -> None:
         layer = SparseConv2d.from_dense(torch.nn.Conv2d(2, 5, 3), block_magnitude(2, 9, 0.5))
         assert layer.weight.format == ns.BCSR(2, 9)
         x = torch.randn(1, 2, 4, 4, generator=generator())
@@ -257,7 +257,7 @@ class TestConv2d:
         with pytest.raises(ns.SizeError, match=r"but the weight has \(3, 8\): \(out_channels, in_channels \* kernel height"):
             SparseConv2d(2, 3, 2, pattern=torch.ones(2, 3, 2, 2))
 
-    def test_the_unfolded_input_is_in_the_ledger(self, plain: None) -> None:
+    def test_the_unfolded_input_is_in_the_ledger(self, interpreted: None) -> None:
         layer, pointwise = SparseConv2d(2, 3, 2, density=0.5), SparseConv2d(2, 3, 1, density=0.5)
         x = torch.ones(1, 2, 3, 3)
         with torch.no_grad(), ns.ledger() as led:
@@ -335,7 +335,7 @@ class TestMetaDevice:
             assert all(any(torch.equal(array, saved) for saved in state.values()) for level in pattern.arrays for array in level)
 
     @pytest.mark.parametrize("assign", [True, False])
-    def test_states_are_loaded(self, assign: bool, plain: None) -> None:
+    def test_states_are_loaded(self, assign: bool, interpreted: None) -> None:
         source, x = SparseLinear(8, 8, pattern=EYE), torch.rand(2, 8)
         with torch.device("meta"):
             target = SparseLinear(8, 8, pattern=EYE)
@@ -358,7 +358,7 @@ class TestMetaDevice:
 
 
 @each
-def test_copies_pickles_and_states(name: str, plain: None) -> None:
+def test_copies_pickles_and_states(name: str, interpreted: None) -> None:
     module, inputs = modules()[name]
     expected = module(*inputs)
     other = modules()[name][0]
@@ -413,7 +413,7 @@ class TestTorchUtilities:
 
     @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")  # of torch.jit
     @pytest.mark.parametrize("nested", [False, True])
-    def test_torchscript_is_refused_and_the_error_names_export(self, nested: bool, plain: None) -> None:
+    def test_torchscript_is_refused_and_the_error_names_export(self, nested: bool, interpreted: None) -> None:
         layer, x = SparseLinear(6, 4, density=0.5), torch.ones(2, 6)
         model: Any = torch.nn.Sequential(layer) if nested else layer
         message = r"of a sparse weight: TorchScript.*torch\.export\.export.*densify_model"
@@ -427,7 +427,7 @@ class TestTorchUtilities:
                 call()
         assert model(x).shape == (2, 4)
 
-    def test_pruning_by_torch_is_refused_and_the_error_names_gradual_pruning(self, plain: None) -> None:
+    def test_pruning_by_torch_is_refused_and_the_error_names_gradual_pruning(self, interpreted: None) -> None:
         layer = SparseLinear(6, 4, density=0.5)
         before, x = repr(layer), torch.ones(2, 6)
         for module, name in ((layer, "weight"), (layer.weight, "values")):

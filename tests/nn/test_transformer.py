@@ -13,6 +13,8 @@ import torch
 import numscorch as ns
 from numscorch.nn import SparseAttention, SparseTransformerEncoderLayer, functional as F, patterns
 
+pytestmark = pytest.mark.usefixtures("interpreted")
+
 L, D = 18, 8
 PATTERN = patterns.union(patterns.sliding_window(L, 2), patterns.global_tokens(L, 1))
 MASK = PATTERN.to_dense() == 0  # torch's modules mask True entries out

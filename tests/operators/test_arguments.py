@@ -13,7 +13,7 @@ from dense_values import as_dense
 import numscorch as ns
 from numscorch.operators.arguments import Signature
 
-pytestmark = pytest.mark.usefixtures("plain")
+pytestmark = pytest.mark.usefixtures("interpreted")
 FORMATS = {"CSR": ns.CSR, "COO": ns.COO(2), "CSC": ns.CSC, "BCSR": ns.BCSR(2, 2), "ELL": ns.ELL}
 FULL = torch.tensor([[0.0, 2.0, 0.0], [3.0, 0.0, 1.0]])
 D, v = torch.tensor([[0.5, -1.0, 2.0], [4.0, 0.25, -3.0]]), torch.tensor([1.0, 0.0, 2.0])

@@ -13,7 +13,7 @@ from small_graph import GAPS, matrix
 import numscorch as ns
 from numscorch.tensors.sparse_tensor import OPERATORS
 
-pytestmark = pytest.mark.usefixtures("plain")
+pytestmark = pytest.mark.usefixtures("interpreted")
 
 
 @pytest.mark.parametrize("dtype", [torch.int64, torch.float32, torch.bool])

@@ -15,7 +15,7 @@ import numscorch as ns
 from numscorch import operators
 from numscorch.tensors import suggestions
 
-pytestmark = pytest.mark.usefixtures("plain")
+pytestmark = pytest.mark.usefixtures("interpreted")
 D = torch.tensor([[0.0, 2.0, 0.0], [3.0, 0.0, 4.0]])
 
 

@@ -14,7 +14,7 @@ import numscorch as ns
 from numscorch.operators.constructors import drawn
 from numscorch.tensors.validate import validate
 
-pytestmark = pytest.mark.usefixtures("plain")
+pytestmark = pytest.mark.usefixtures("interpreted")
 BSC = ns.Format("(i, j) -> (j // 2: dense, i // 2: compressed, i % 2: dense, j % 2: dense)")
 FORMATS = (ns.CSR, ns.CSC, ns.COO(2), ns.DCSR, ns.CSF(2), ns.BCSR(2, 3), BSC, ns.DIA, ns.ELL, ns.Format("dd"))
 

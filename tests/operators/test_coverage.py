@@ -35,7 +35,7 @@ def stored_entries(A: ns.SparseTensor) -> torch.Tensor:
 
 @pytest.mark.parametrize("format", FORMATS)
 @pytest.mark.parametrize("name", ROWS)
-def test_operators_are_torchs(name: str, format: str, plain: pytest.MonkeyPatch) -> None:
+def test_operators_are_torchs(name: str, format: str, interpreted: None) -> None:
     dense = given()
     A = ns.from_torch(dense.S, FORMATS[format])
     values, full = A.values.clone().requires_grad_(), dense.S.clone().requires_grad_()
@@ -58,7 +58,7 @@ def test_operators_are_torchs(name: str, format: str, plain: pytest.MonkeyPatch)
 
 @pytest.mark.parametrize("format", FORMATS)
 @pytest.mark.parametrize("name", STORED)
-def test_softmax_of_stored_entries(name: str, format: str, plain: pytest.MonkeyPatch) -> None:
+def test_softmax_of_stored_entries(name: str, format: str, interpreted: None) -> None:
     dense = given()
     A = ns.from_torch(dense.S, FORMATS[format])
     inside = stored_entries(A)
@@ -109,7 +109,7 @@ def compiles(row: Any) -> bool:
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning")  # raised by torch's compiler
-def test_the_table_is_up_to_date(request: pytest.FixtureRequest, plain: pytest.MonkeyPatch) -> None:
+def test_the_table_is_up_to_date(request: pytest.FixtureRequest, interpreted: None) -> None:
     rows = {**ROWS, **STORED}
     lines = [["operator", *FORMATS, "compiled"], ["---"] * (len(FORMATS) + 2)]
     for name, row in rows.items():
@@ -121,7 +121,7 @@ def test_the_table_is_up_to_date(request: pytest.FixtureRequest, plain: pytest.M
     assert PAGE.read_text(encoding="utf-8") == text, "run pytest tests/operators/test_coverage.py --update-golden, and read the diff"
 
 
-def test_sparse_mask_of_a_dense_tensor(plain: pytest.MonkeyPatch) -> None:
+def test_sparse_mask_of_a_dense_tensor(interpreted: None) -> None:
     dense = given()
     A = ns.from_torch(dense.S, ns.CSR)
     assert torch.equal(dense.D.sparse_mask(A).to_dense(), dense.D * (dense.S != 0))

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 
 import numscorch as ns
 
-pytestmark = pytest.mark.usefixtures("plain")
+pytestmark = pytest.mark.usefixtures("interpreted")
 FORMATS = {"CSR": ns.CSR, "COO": ns.COO(2), "CSC": ns.CSC, "BCSR": ns.BCSR(2, 2), "ELL": ns.ELL, "DCSR": ns.DCSR}
 FULL = torch.tensor([[0.0, 2.0, 0.0], [3.0, 0.0, 1.0]], dtype=torch.float64)
 OTHERS = {

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 
 import numscorch as ns
 
-pytestmark = pytest.mark.usefixtures("plain")
+pytestmark = pytest.mark.usefixtures("interpreted")
 SMALL = torch.tensor([[[-2.0, 0.0], [0.0, 0.0]], [[-3.0, -4.0], [0.0, -5.0]]])
 SHAPES = [(2**22, 2**22, 2**22), (2**40, 2**30, 3), (3, 2**62, 2**62)]
 FORMATS = [ns.COO(3), ns.CSF(3), ns.Format("(i, j, k) -> (k: compressed, i: compressed, j: compressed(ordered=False))")]

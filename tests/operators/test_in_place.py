@@ -10,7 +10,7 @@ import torch
 
 import numscorch as ns
 
-pytestmark = pytest.mark.usefixtures("plain")
+pytestmark = pytest.mark.usefixtures("interpreted")
 FORMATS = {"CSR": ns.CSR, "COO": ns.COO(2), "CSC": ns.CSC, "BCSR": ns.BCSR(2, 2), "ELL": ns.ELL}
 FULL = torch.tensor([[0.0, 0.5, 0.0], [-0.25, 0.0, 1.5]])
 x = torch.tensor([2.0, -4.0, 3.0])

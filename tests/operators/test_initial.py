@@ -13,7 +13,7 @@ from training_cases import stored
 import numscorch as ns
 from numscorch.nn import SparseConv2d, SparseLinear
 
-pytestmark = pytest.mark.usefixtures("plain")
+pytestmark = pytest.mark.usefixtures("interpreted")
 DRAWN: dict[str, Callable[..., Any]] = {
     "uniform_": lambda weight: init.uniform_(weight, -2, 3),
     "normal_": lambda weight: init.normal_(weight, 1, 0.2),

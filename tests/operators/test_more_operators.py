@@ -12,7 +12,7 @@ import torch.nn.functional as F
 
 import numscorch as ns
 
-pytestmark = pytest.mark.usefixtures("plain")
+pytestmark = pytest.mark.usefixtures("interpreted")
 Operator = Callable[[Any], Any]
 
 

@@ -14,7 +14,7 @@ import numscorch as ns
 
 
 @pytest.fixture
-def padded(plain: None) -> ns.SparseTensor:
+def padded(interpreted: None) -> ns.SparseTensor:
     """A tensor whose blocks extend beyond its edge: 54 stored positions, 35 entries."""
     return ns.from_torch(torch.rand(7, 5) + 1, ns.BCSR(3, 2))
 

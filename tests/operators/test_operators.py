@@ -21,7 +21,7 @@ D = torch.tensor([[0.0, 2.0, 0.0], [3.0, 0.0, 4.0]])
 
 
 @pytest.fixture
-def A(plain: None) -> ns.SparseTensor:
+def A(interpreted: None) -> ns.SparseTensor:
     return ns.from_torch(D)
 
 
@@ -92,7 +92,7 @@ def test_infinite_factors_along_broadcast_dimensions(A: ns.SparseTensor) -> None
     assert bool(result.values.isinf().all())
 
 
-def test_singletons_with_repeated_coordinates_below_single_parents(plain: None) -> None:
+def test_singletons_with_repeated_coordinates_below_single_parents(interpreted: None) -> None:
     fmt = "(i, j, k) -> (i: dense, j: singleton(unique=False), k: singleton)"
     T = ns.from_coo([[0, 1], [1, 0], [1, 1]], [1.0, 2.0], (2, 2, 2), format=fmt)
     assert torch.equal(ns.einsum("ijk,k->i", T, torch.ones(2)), torch.tensor([1.0, 2.0]))
@@ -138,7 +138,7 @@ PAIRS: dict[str, Binary] = {
 
 @pytest.mark.parametrize("fmt", [ns.CSR, ns.CSC, ns.COO(2), ns.DCSR], ids=lambda f: f.name)
 @pytest.mark.parametrize("name", PAIRS)
-def test_element_wise(name: str, fmt: ns.Format, plain: None) -> None:
+def test_element_wise(name: str, fmt: ns.Format, interpreted: None) -> None:
     A, B, f = ns.from_torch(LEFT).to(fmt), ns.from_torch(RIGHT).to(fmt), PAIRS[name]
     assert isinstance(f(A, B), ns.SparseTensor)
     assert torch.equal(as_dense(f(A, B)), f(LEFT, RIGHT))
@@ -152,7 +152,7 @@ def test_element_wise(name: str, fmt: ns.Format, plain: None) -> None:
 
 @pytest.mark.parametrize("scalar", SCALARS, ids=str)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.int8, torch.int64, torch.complex64], ids=str)
-def test_tensors_without_dimensions_are_promoted_as_by_torch(dtype: torch.dtype, scalar: torch.dtype, plain: None) -> None:
+def test_tensors_without_dimensions_are_promoted_as_by_torch(dtype: torch.dtype, scalar: torch.dtype, interpreted: None) -> None:
     """A tensor without dimensions takes the data type of the other operand, or promotes it."""
     A, s = ns.from_torch(LEFT.to(dtype)).to(ns.CSR), torch.tensor(2).to(scalar)
     expected = LEFT.to(dtype) * s
@@ -169,7 +169,7 @@ def test_a_scalar_that_does_not_fit_is_refused(A: ns.SparseTensor) -> None:
     assert (A * 2j).dtype == (A + 2j).dtype == torch.complex64
 
 
-def test_numbers_beside_complex_values(plain: None) -> None:
+def test_numbers_beside_complex_values(interpreted: None) -> None:
     a = LEFT + 1j * RIGHT
     assert torch.equal(as_dense(ns.from_torch(a, ns.CSR) * 2j), a * 2j)
 
@@ -204,7 +204,7 @@ def test_reductions(name: str, dim: Any, A: ns.SparseTensor) -> None:
 
 @pytest.mark.parametrize("dim", [0, 1, -1])
 @pytest.mark.parametrize("fmt", [ns.CSR, ns.CSC, ns.COO(2)], ids=lambda f: f.name)
-def test_softmax_is_over_stored_entries(fmt: ns.Format, dim: int, plain: None) -> None:
+def test_softmax_is_over_stored_entries(fmt: ns.Format, dim: int, interpreted: None) -> None:
     values = torch.tensor([[0.0, -200.0, 0.0], [300.0, 0.0, 301.0]])
     result = ns.softmax(ns.from_torch(values).to(fmt), dim)
     expected = torch.where(values != 0, values, -torch.inf).softmax(dim).nan_to_num()

@@ -14,7 +14,7 @@ from dense_values import as_dense
 import numscorch as ns
 from numscorch.errors import IndexKindError
 
-pytestmark = [pytest.mark.usefixtures("plain"), pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning")]
+pytestmark = [pytest.mark.usefixtures("interpreted"), pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning")]
 D = torch.tensor([[0.0, 2.0, 0.0], [3.0, 0.0, 1.0], [0.0, 0.0, 4.0]])
 DIVIDES = {"/", "%", "//"}  # unstored entries over unstored or zero entries stay 0
 OPERATORS: dict[str, Callable[[Any, Any], Any]] = {

@@ -13,7 +13,7 @@ import numscorch as ns
 from numscorch import einsum, rand, randn, rearrange
 from numscorch.nn import functional as F
 
-pytestmark = pytest.mark.usefixtures("plain")
+pytestmark = pytest.mark.usefixtures("interpreted")
 FORMATS = (ns.CSR, ns.CSC, ns.COO(2), ns.DCSR, ns.CSF(2), ns.BCSR(2, 3), ns.DIA, ns.ELL, ns.Format("dd"))
 D = torch.tensor([[0, 2, 0, 0, 0, 1], [3, 0, 4, 0, 0, 0], [0] * 6, [0, 0, 5, 6, 0, 7]], dtype=torch.float64)
 CASES: dict[str, tuple[dict[str, int], Any]] = {

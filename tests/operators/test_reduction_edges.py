@@ -12,7 +12,7 @@ from small_graph import GAPS, matrix
 
 import numscorch as ns
 
-pytestmark = pytest.mark.usefixtures("plain")
+pytestmark = pytest.mark.usefixtures("interpreted")
 NAN, INF = float("nan"), float("inf")
 
 

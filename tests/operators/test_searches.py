@@ -20,7 +20,7 @@ FORMATS = [ns.CSR, ns.CSC, ns.COO(2), ns.DCSR, ns.ELL, ns.BCSR(2, 2), ns.Format(
 
 
 @pytest.mark.parametrize("fmt", FORMATS, ids=lambda f: f.name)
-def test_searches(fmt: ns.Format, plain: None) -> None:
+def test_searches(fmt: ns.Format, interpreted: None) -> None:
     A, without_nan = ns.from_torch(FULL, fmt), FULL.nan_to_num(7)
     assert torch.equal(torch.argwhere(A), torch.argwhere(FULL))
     assert torch.equal(torch.argwhere(A > 0), torch.argwhere(FULL > 0))
@@ -39,7 +39,7 @@ def test_searches(fmt: ns.Format, plain: None) -> None:
 
 
 @pytest.mark.parametrize("shape", [(0, 3), (3, 0), (0,)], ids=str)
-def test_searches_in_empty_tensors(shape: tuple[int, ...], plain: None) -> None:
+def test_searches_in_empty_tensors(shape: tuple[int, ...], interpreted: None) -> None:
     A = ns.zeros(*shape, format="COO" if len(shape) == 1 else ns.CSR) if len(shape) > 1 else ns.zeros(*shape, format=ns.Format("s"))
     assert torch.argwhere(A).shape == (0, len(shape))
     assert as_dense(torch.isin(A, torch.tensor([1.0]))).shape == shape
@@ -50,7 +50,7 @@ def test_searches_in_empty_tensors(shape: tuple[int, ...], plain: None) -> None:
 
 @pytest.mark.filterwarnings("ignore:Using a non-tuple sequence")  # torch treats short tensors of another type as lists
 @pytest.mark.parametrize("fmt", FORMATS, ids=lambda f: f.name)
-def test_a_dense_tensor_indexed_by_a_sparse_mask(fmt: ns.Format, plain: None) -> None:
+def test_a_dense_tensor_indexed_by_a_sparse_mask(fmt: ns.Format, interpreted: None) -> None:
     full = torch.arange(12.0).reshape(3, 4).requires_grad_()
     A = ns.from_torch(FULL, fmt)
     for D in (full, torch.arange(24.0).reshape(3, 4, 2)):
@@ -71,7 +71,7 @@ def test_a_dense_tensor_indexed_by_a_sparse_mask(fmt: ns.Format, plain: None) ->
 
 @pytest.mark.filterwarnings("ignore:Using a non-tuple sequence")
 @pytest.mark.parametrize("size", [1, 3, 31, 32, 50])
-def test_a_dense_tensor_indexed_by_a_sparse_vector(size: int, plain: None) -> None:
+def test_a_dense_tensor_indexed_by_a_sparse_vector(size: int, interpreted: None) -> None:
     """torch treats sequences of fewer than 32 plain tensors as lists."""
     D, mask = torch.arange(2.0 * size).reshape(size, 2), torch.arange(size) % 3 == 0
     for fmt in ("s", "d"):
@@ -86,7 +86,7 @@ def test_a_dense_tensor_indexed_by_a_sparse_vector(size: int, plain: None) -> No
             D.t()[ns.from_torch(torch.ones(size + 2, dtype=torch.bool), fmt)]
 
 
-def test_entries_of_a_vector_are_tensors(plain: None) -> None:
+def test_entries_of_a_vector_are_tensors(interpreted: None) -> None:
     for values in (torch.tensor([True, False, True]), torch.tensor([0, 2, 3])):
         entries = list(ns.from_torch(values, "s"))
         assert [entry.item() for entry in entries] == values.tolist()
@@ -96,7 +96,7 @@ def test_entries_of_a_vector_are_tensors(plain: None) -> None:
         assert torch.arange(5)[entries[2].long()].item() == values[2].long().item()
 
 
-def test_torch_functions_take_entries_of_a_vector(plain: None, tmp_path: Path) -> None:
+def test_torch_functions_take_entries_of_a_vector(interpreted: None, tmp_path: Path) -> None:
     """Entries combine with SparseTensors, and are printed, saved and copied as plain tensors."""
     dense, matrix = torch.tensor([1, 0, 3]), torch.eye(3)
     v, A = ns.from_torch(dense), ns.from_torch(matrix)
@@ -125,7 +125,7 @@ PAIRS: dict[str, Callable[[Any, Any], Any]] = {
 
 @pytest.mark.parametrize("fmt", [ns.CSR, ns.CSC, ns.COO(2)], ids=lambda f: f.name)
 @pytest.mark.parametrize("name", PAIRS)
-def test_functions_of_several_tensors(name: str, fmt: ns.Format, plain: None) -> None:
+def test_functions_of_several_tensors(name: str, fmt: ns.Format, interpreted: None) -> None:
     """The second operand is sparse, dense, or a broadcast row or column."""
     generator = torch.Generator().manual_seed(0)
     a = torch.rand(3, 4, generator=generator) * (torch.rand(3, 4, generator=generator) < 0.6)
@@ -137,7 +137,7 @@ def test_functions_of_several_tensors(name: str, fmt: ns.Format, plain: None) ->
         torch.testing.assert_close(as_dense(PAIRS[name](b, A)), PAIRS[name](b, a)) if b.shape == a.shape else None
 
 
-def test_functions_of_integers(plain: None) -> None:
+def test_functions_of_integers(interpreted: None) -> None:
     dense_integers = torch.tensor([[0, 2], [-3, 0]])
     A = ns.from_torch(dense_integers, ns.CSR)
     for name in ("atan2", "copysign", "xlogy", "fmax", "fmin"):
@@ -166,7 +166,7 @@ KEYS: dict[str, Callable[[Any, Any], Any]] = {
 
 @pytest.mark.parametrize("kind", ["tensor", "array", "sparse"])
 @pytest.mark.parametrize("name", KEYS)
-def test_uint8_indices_are_masks(name: str, kind: str, plain: None) -> None:
+def test_uint8_indices_are_masks(name: str, kind: str, interpreted: None) -> None:
     """As in torch, where uint8 was the type of masks before bool; other kinds of integers are numbers."""
     D = torch.tensor([[0.0, 2.0, 0.0], [3.0, 0.0, 4.0], [1.0, 1.0, 1.0]])
     mask = torch.tensor([[1, 0, 1], [0, 1, 1], [2, 0, 0]], dtype=torch.uint8)
@@ -178,7 +178,7 @@ def test_uint8_indices_are_masks(name: str, kind: str, plain: None) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.bool, torch.float32])
 @pytest.mark.parametrize("name", ["index_select", "gather", "take", "take_along_dim"])
-def test_masks_are_no_coordinates(name: str, dtype: torch.dtype, plain: None) -> None:
+def test_masks_are_no_coordinates(name: str, dtype: torch.dtype, interpreted: None) -> None:
     A, index = ns.from_torch(torch.eye(3)), torch.ones(3, dtype=dtype)
     call = {
         "index_select": lambda: torch.index_select(A, 0, index),
@@ -191,13 +191,13 @@ def test_masks_are_no_coordinates(name: str, dtype: torch.dtype, plain: None) ->
 
 
 @pytest.mark.parametrize("key", [torch.tensor(True), torch.tensor(1, dtype=torch.uint8), np.array(True)])
-def test_truth_values_without_dimensions_are_no_rows(key: Any, plain: None) -> None:
+def test_truth_values_without_dimensions_are_no_rows(key: Any, interpreted: None) -> None:
     with pytest.raises(ns.UnsupportedError, match="as index: use None for a new dimension"):
         ns.from_torch(torch.eye(3))[key]
 
 
 @pytest.mark.parametrize("name", ["max", "min"])
-def test_a_dimension_may_be_a_tensor(name: str, plain: None) -> None:
+def test_a_dimension_may_be_a_tensor(name: str, interpreted: None) -> None:
     D = torch.tensor([[0.0, 2.0, 0.0], [3.0, 0.0, 4.0]])
     A, dim = ns.from_torch(D), torch.tensor(1)
     for result, expected in zip(getattr(torch, name)(A, dim=dim), getattr(torch, name)(D, dim=dim), strict=True):
@@ -206,7 +206,7 @@ def test_a_dimension_may_be_a_tensor(name: str, plain: None) -> None:
 
 
 @pytest.mark.parametrize("select", [lambda A: A[0:3], lambda A: A[:], lambda A: A[...], lambda A: A.narrow(0, 0, 3), lambda A: A[:2]])
-def test_slices_are_copies_also_of_all_rows(select: Callable[[Any], Any], plain: None) -> None:
+def test_slices_are_copies_also_of_all_rows(select: Callable[[Any], Any], interpreted: None) -> None:
     A = ns.from_torch(torch.eye(3))
     select(A).mul_(2)
     assert torch.equal(A.to_dense(), torch.eye(3))

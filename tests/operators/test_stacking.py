@@ -41,7 +41,7 @@ def test_torch_stack_joins_native_tensors_and_sparse_tensors() -> None:
     assert A.format == Format("(i, j, k) -> (k: dense, i: dense, j: compressed)")
 
 
-def test_matrices_with_different_numbers_of_values_in_a_product(plain: pytest.MonkeyPatch) -> None:
+def test_matrices_with_different_numbers_of_values_in_a_product(interpreted: None) -> None:
     dense = [random(seed, 5, 5) for seed in range(4)]
     A, x = ns.stack([ns.from_torch(d) for d in dense]), random(9, 4, 5)
     assert torch.equal(ns.einsum("bij,bj->bi", A, x), torch.einsum("bij,bj->bi", torch.stack(dense), x))
@@ -153,7 +153,7 @@ def test_coalesce_keeps_ordered_tensors(fmt: Format) -> None:
     assert torch.equal(B.to_dense(), dense)
 
 
-def test_rows_without_an_order_are_sorted_once(plain: pytest.MonkeyPatch) -> None:
+def test_rows_without_an_order_are_sorted_once(interpreted: None) -> None:
     left, right = random(1, 9, 8), random(2, 8, 9)
     A = ns.einsum("ij,jk->ik", ns.from_torch(left), ns.from_torch(right), format=UNORDERED)
     assert any((row.diff() < 0).any() for row in A.pattern.arrays[1][1].split(A.pattern.arrays[1][0].diff().tolist()))

@@ -134,7 +134,7 @@ def test_contains(element: Any, format: ns.Format, A: ns.SparseTensor, D: torch.
         "a" in A  # noqa: B015
 
 
-def test_an_identity_larger_than_memory_is_refused(plain: None) -> None:
+def test_an_identity_larger_than_memory_is_refused(interpreted: None) -> None:
     with pytest.raises(ns.SizeError, match="1000000000000 entries"):
         ns.eye(10**12, format=ns.CSR)
 

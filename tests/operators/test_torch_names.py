@@ -10,7 +10,7 @@ import torch
 import numscorch as ns
 from numscorch.ir.format import sorted_format
 
-pytestmark = [pytest.mark.usefixtures("plain"), pytest.mark.filterwarnings("ignore:Sparse")]
+pytestmark = [pytest.mark.usefixtures("interpreted"), pytest.mark.filterwarnings("ignore:Sparse")]
 D = torch.tensor([[0.0, 2, 0, 0, 0, 1], [3, 0, 4, 0, 0, 0], [0] * 6, [0, 0, 5, 6, 0, 7]])
 NATIVE = {
     "coo": D.to_sparse(),

@@ -20,7 +20,7 @@ from numscorch.programs.reductions import JOINED_BY
 
 DOCS = Path(__file__).parents[2] / "docs"
 STATES = 6  # coordinates for each combination of operands that store an entry
-pytestmark = pytest.mark.usefixtures("plain")
+pytestmark = pytest.mark.usefixtures("interpreted")
 
 
 def from_docs(name: str) -> ModuleType:
@@ -171,7 +171,7 @@ def test_the_tables_are_up_to_date() -> None:
 
 @pytest.mark.parametrize("name", ["any", "all", "or_and"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.int32, torch.bool])
-def test_any_and_all_without_terms(name: str, dtype: torch.dtype, plain: pytest.MonkeyPatch) -> None:
+def test_any_and_all_without_terms(name: str, dtype: torch.dtype) -> None:
     A = ns.from_torch(torch.zeros(3, 0, dtype=dtype), ns.CSR)
     assert ns.einsum("ij->i", A, reduce=name).tolist() == [name == "all"] * 3
     assert ns.einsum("ij,jk->ik", A.to(torch.bool), torch.zeros(0, 2, dtype=torch.bool)).any().item() is False

@@ -14,6 +14,8 @@ from numscorch.programs.operands import identify
 from numscorch.programs.steps import Chain
 from numscorch.runtime.plans import known_plan
 
+pytestmark = pytest.mark.usefixtures("interpreted")
+
 CONVOLUTION = "y[i,o] = relu(A[i,j] * x[j,f] * w[o,f] + b[o])"
 TRIANGLES = "T[i,k] = A[i,j] * B[j,k]; y[i,o] = T[i,k] * x[k,o]"
 

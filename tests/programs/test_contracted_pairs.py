@@ -12,6 +12,8 @@ from torch.autograd import forward_ad
 import numscorch as ns
 from numscorch.sparsify import threshold
 
+pytestmark = pytest.mark.usefixtures("interpreted")
+
 G = torch.Generator().manual_seed(0)
 A = ns.from_torch((torch.rand(90, 90, generator=G) < 0.05) * torch.randn(90, 90, generator=G), ns.CSR)
 X, W = torch.randn(90, 80, generator=G), torch.randn(80, 2, generator=G)

@@ -77,14 +77,14 @@ def test_results_equal_dense_references(name: str, jit: bool, request: pytest.Fi
 
 
 @pytest.mark.parametrize("fmt", [ns.CSR, ns.DCSR, ns.COO(2)], ids=lambda f: f.name)
-def test_a_masked_semiring_fills_with_its_zero(fmt: ns.Format, plain: None) -> None:
+def test_a_masked_semiring_fills_with_its_zero(fmt: ns.Format, interpreted: None) -> None:
     mask = ns.from_torch(torch.ones(6, 6))
     infinite = torch.where(a != 0, a, torch.inf)
     result = ns.einsum("ij,kj->ik", A.to(fmt), A.to(fmt), reduce="min_plus", mask=mask)
     torch.testing.assert_close(result.values.reshape(6, 6), (infinite[:, None] + infinite[None]).amin(2))
 
 
-def test_small_integers_do_not_overflow(plain: None) -> None:
+def test_small_integers_do_not_overflow(interpreted: None) -> None:
     ones = ns.from_torch(torch.full((2, 3), 100, dtype=torch.int8))
     assert ns.sum(ones).item() == 600
     assert ns.sum(ones, 1).dtype == torch.int64

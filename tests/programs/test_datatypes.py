@@ -45,7 +45,7 @@ def test_products_and_sums(dtype: torch.dtype, fmt: ns.Format, jit: bool, reques
         assert torch.equal(dense.to(wide), expected.to(wide)), name
 
 
-def test_16_bit_values_are_accumulated_in_32_bits(plain: None) -> None:
+def test_16_bit_values_are_accumulated_in_32_bits(interpreted: None) -> None:
     A = ns.from_torch(torch.ones(1, 4096, dtype=torch.bfloat16))
     assert (A @ torch.ones(4096, dtype=torch.bfloat16)).item() == 4096
 
@@ -83,13 +83,13 @@ def test_maxima_and_minima_of_integers(dtype: torch.dtype, fmt: ns.Format, jit: 
     assert torch.equal(ns.einsum("ij->j", A, reduce="all", format="dense"), (a != 0).all(0).to(dtype))
 
 
-def test_maxima_and_minima_without_terms_are_the_limits_of_the_type(plain: None) -> None:
+def test_maxima_and_minima_without_terms_are_the_limits_of_the_type(interpreted: None) -> None:
     A = ns.from_torch(torch.ones(2, 0, dtype=torch.int16), ns.CSR)
     assert ns.einsum("ij->i", A, reduce="max", format="dense").tolist() == [-(2**15)] * 2
     assert ns.einsum("ij->i", A, reduce="min", format="dense").tolist() == [2**15 - 1] * 2
 
 
-def test_conjugates_are_resolved(plain: None) -> None:
+def test_conjugates_are_resolved(interpreted: None) -> None:
     a, x = sparse(torch.complex64, 4, 5, seed=1), numbers(torch.complex64, 5)
     A = ns.from_torch(a, ns.CSR)
     assert torch.equal(A @ x.conj(), a @ x.conj())
@@ -97,7 +97,7 @@ def test_conjugates_are_resolved(plain: None) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.int32, torch.bfloat16], ids=str)
-def test_out(dtype: torch.dtype, plain: None) -> None:
+def test_out(dtype: torch.dtype, interpreted: None) -> None:
     a, x = sparse(dtype, 4, 5, seed=1), numbers(dtype, 5)
     out = torch.empty(4, dtype=dtype)
     assert ns.einsum("ij,j->i", ns.from_torch(a, ns.CSR), x, out=out) is out
@@ -105,7 +105,7 @@ def test_out(dtype: torch.dtype, plain: None) -> None:
 
 
 @pytest.mark.parametrize("fmt", [ns.CSR, ns.CSC, ns.COO(2), ns.BCSR(2, 2)], ids=lambda f: f.name)
-def test_booleans_are_reduced_with_or(fmt: ns.Format, plain: None) -> None:
+def test_booleans_are_reduced_with_or(fmt: ns.Format, interpreted: None) -> None:
     rng = np.random.default_rng(0)
     a, b, x = rng.random((5, 7)) < 0.3, rng.random((7, 4)) < 0.3, rng.random(7) < 0.5
     A, B = ns.from_torch(torch.from_numpy(a), fmt), ns.from_torch(torch.from_numpy(b), fmt)
@@ -156,7 +156,7 @@ MIXED = [(a, b) for a in STORED for b in STORED if a != b]
 
 
 @pytest.mark.parametrize(("left", "right"), MIXED, ids=lambda dtype: str(dtype).removeprefix("torch."))
-def test_operands_are_promoted_as_by_torch(left: torch.dtype, right: torch.dtype, plain: None) -> None:
+def test_operands_are_promoted_as_by_torch(left: torch.dtype, right: torch.dtype, interpreted: None) -> None:
     a, x, s = sparse(left, 5, 6, seed=1), numbers(right, 6), torch.tensor(2).to(right)
     A, wide = ns.from_torch(a, ns.CSR), torch.result_type(a, x)
     exact = torch.complex128 if wide.is_complex else torch.float64
@@ -177,7 +177,7 @@ def test_operands_are_promoted_as_by_torch(left: torch.dtype, right: torch.dtype
         assert torch.equal(dense.to(exact), expected.to(dtype).to(exact)), name
 
 
-def test_a_product_of_scores_and_one_hot_integers(plain: None) -> None:
+def test_a_product_of_scores_and_one_hot_integers(interpreted: None) -> None:
     """F.one_hot returns int64, which is promoted beside float32."""
     scores, classes = numbers(torch.float32, 4, 3, 2).requires_grad_(), torch.tensor([2, 0, 1, 1])
     one_hot = torch.nn.functional.one_hot(classes, 3)
@@ -191,7 +191,7 @@ def test_a_product_of_scores_and_one_hot_integers(plain: None) -> None:
 
 
 @pytest.mark.parametrize("reduce", ["sum", "max"])
-def test_gradients_of_promoted_operands_have_their_data_types(reduce: str, plain: None) -> None:
+def test_gradients_of_promoted_operands_have_their_data_types(reduce: str, interpreted: None) -> None:
     a, x = sparse(torch.float32, 5, 6, seed=1), numbers(torch.float64, 6).requires_grad_()
     values = ns.from_torch(a, ns.CSR).values.requires_grad_()
     A, full = ns.from_torch(a, ns.CSR).with_values(values), a.clone().requires_grad_()
@@ -205,7 +205,7 @@ def test_gradients_of_promoted_operands_have_their_data_types(reduce: str, plain
     torch.testing.assert_close(gradient, x.grad)
 
 
-def test_numbers_promote_integers(plain: None) -> None:
+def test_numbers_promote_integers(interpreted: None) -> None:
     integers = torch.tensor([[0, 2], [-3, 0]], dtype=torch.int32)
     A, x = ns.from_torch(integers, ns.CSR), torch.tensor([1, 2], dtype=torch.int32)
     cases = {
@@ -223,7 +223,7 @@ def test_numbers_promote_integers(plain: None) -> None:
         torch.testing.assert_close(result, expected.nan_to_num(0, torch.inf), msg=text)
 
 
-def test_programs_promote_statement_by_statement(plain: None) -> None:
+def test_programs_promote_statement_by_statement(interpreted: None) -> None:
     """A product of integers is exact before it is multiplied by a float."""
     A, large = ns.from_torch(torch.tensor([[2**20 + 1, 0], [0, 3]]), ns.CSR), torch.tensor([2**20 - 1, 1])
     result = ns.evaluate("T[i,j] = A[i,j] * n[j]; R[i,j] = T[i,j] * x[j]", A=A, n=large, x=torch.ones(2, dtype=torch.float64))
@@ -241,7 +241,7 @@ def test_explanations_name_converted_operands() -> None:
     assert "A: 3x3 (CSR), int64, converted to float32" in str(ns.explain("ij,j->i", A, torch.ones(3)))
 
 
-def test_uint8(plain: None) -> None:
+def test_uint8(interpreted: None) -> None:
     """Sums and products wrap around as in torch."""
     a = torch.tensor([[200, 0, 7], [0, 100, 0]], dtype=torch.uint8)
     A, x = ns.from_torch(a, ns.CSR), torch.tensor([2, 200, 3], dtype=torch.uint8)
@@ -257,7 +257,7 @@ def test_uint8(plain: None) -> None:
     assert ns.evaluate("y[i] min= A[i,j]", A=empty.to_dense()).tolist() == [255, 255]
 
 
-@pytest.mark.usefixtures("plain")
+@pytest.mark.usefixtures("interpreted")
 def test_products_of_booleans_are_reduced_with_or() -> None:
     """Products with a mask, with a schedule and in statements are reduced with or, too."""
     A, B, M = (torch.rand(9, 9) < 0.3 for _ in range(3))
@@ -271,7 +271,7 @@ def test_products_of_booleans_are_reduced_with_or() -> None:
     assert torch.equal(ns.evaluate("y[i] = A[i,j] * x[j]", A=a, x=M[0]), (A & M[0]).any(1))
 
 
-@pytest.mark.usefixtures("plain")
+@pytest.mark.usefixtures("interpreted")
 def test_uint8_refuses_functions_of_values_that_may_have_overflowed() -> None:
     """Values are reduced modulo 256 at the end, which is right for sums and products only."""
     a = torch.tensor([[16, 5]], dtype=torch.uint8)
@@ -291,7 +291,7 @@ def test_uint8_refuses_functions_of_values_that_may_have_overflowed() -> None:
 
 
 @pytest.mark.parametrize("fmt", [None, ns.CSR], ids=["dense", "CSR"])
-@pytest.mark.usefixtures("plain")
+@pytest.mark.usefixtures("interpreted")
 def test_whole_numbers_promote_truth_values(fmt: ns.Format | None) -> None:
     a = torch.tensor([[True, False], [False, True]])
     A = a if fmt is None else ns.from_torch(a, fmt)
@@ -309,7 +309,7 @@ def test_whole_numbers_promote_truth_values(fmt: ns.Format | None) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.int8, torch.uint8], ids=str)
 @pytest.mark.parametrize("fmt", [None, ns.CSR], ids=["dense", "CSR"])
-@pytest.mark.usefixtures("plain")
+@pytest.mark.usefixtures("interpreted")
 def test_whole_numbers_outside_of_the_data_type_are_refused(fmt: ns.Format | None, dtype: torch.dtype) -> None:
     """Numbers in the text and named numbers are checked."""
     a = torch.tensor([[1, 0]], dtype=dtype)
@@ -325,7 +325,7 @@ DENSE = ["(i, j) -> (i: dense, j: dense)", "(i, j) -> (j: dense, i: dense)", ns.
 
 @pytest.mark.parametrize("expr", EXPRESSIONS)
 @pytest.mark.parametrize("dtype", [torch.bool, torch.uint8, *INTEGERS])
-def test_the_format_does_not_change_the_data_type(dtype: torch.dtype, expr: str, plain: None) -> None:
+def test_the_format_does_not_change_the_data_type(dtype: torch.dtype, expr: str, interpreted: None) -> None:
     """The result is torch's where torch computes it, and the same for tensors whose levels are all dense."""
     of_term = {"ij": sparse(dtype, 3, 3, seed=1), "i": numbers(dtype, 3), "jk": sparse(dtype, 3, 3, seed=2)}
     operands = [of_term.get(term, of_term["i" if len(term) == 1 else "ij"]) for term in expr.partition("->")[0].split(",")]
@@ -358,7 +358,7 @@ def as_parts(values: torch.Tensor) -> torch.Tensor:
 
 @pytest.mark.parametrize("text", ["y[i,j] = A[i,j] ** -1", "y[i] = A[i,j] ** -2", "y[i,j] = (A[i,j] + 1) ** -1.5 * 0"])
 @pytest.mark.parametrize("format", [ns.CSR, "(i, j) -> (i: dense, j: dense)", None])
-def test_negative_powers_of_integers_are_refused(format: str | None, text: str, plain: None) -> None:
+def test_negative_powers_of_integers_are_refused(format: str | None, text: str, interpreted: None) -> None:
     """As in torch; a number that is no integer makes the computation one of floats."""
     D = torch.tensor([[1, 2], [3, 4]])
     A = D if format is None else ns.from_torch(D, format)

@@ -76,7 +76,7 @@ def formats(order: int) -> list[ns.Format]:
 
 @pytest.mark.parametrize("sparse", [0, 1])
 @pytest.mark.parametrize("name", NAMED)
-def test_named_product_in_each_format(name: str, sparse: int, plain: pytest.MonkeyPatch) -> None:
+def test_named_product_in_each_format(name: str, sparse: int, interpreted: None) -> None:
     """Each operand in turn is sparse, in each format."""
     expr, *shapes = NAMED[name]
     if sparse >= len(shapes) or not shapes[sparse]:
@@ -98,7 +98,7 @@ def test_named_product_in_each_format(name: str, sparse: int, plain: pytest.Monk
         ("i,ij->j", [(6,), (6, 7)]),
     ],
 )
-def test_several_sparse_operands_intersect(expr: str, shapes: list[tuple[int, ...]], plain: pytest.MonkeyPatch) -> None:
+def test_several_sparse_operands_intersect(expr: str, shapes: list[tuple[int, ...]], interpreted: None) -> None:
     for mix in range(5):
         operands = []
         for at, shape in enumerate(shapes):
@@ -143,7 +143,7 @@ VIEWS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 
 @pytest.mark.parametrize("view", VIEWS)
 @pytest.mark.parametrize("expr", ["ij,jk->ik", "ij,jk->ki", "ij,jk->jk", "ij,jk->"])
-def test_dense_operands_with_any_strides(expr: str, view: str, plain: pytest.MonkeyPatch) -> None:
+def test_dense_operands_with_any_strides(expr: str, view: str, interpreted: None) -> None:
     x = VIEWS[view](numbers(7, 5))
     assert x.shape == (7, 5)
     check_einsum(expr, ns.from_torch(numbers(6, 7, density=0.5)), x)
@@ -152,9 +152,7 @@ def test_dense_operands_with_any_strides(expr: str, view: str, plain: pytest.Mon
 @pytest.mark.parametrize("layout", [torch.sparse_coo, torch.sparse_csr, torch.sparse_csc])
 @pytest.mark.parametrize("index", [torch.int32, torch.int64])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_native_sparse_in_native_sparse_out(
-    layout: torch.layout, index: torch.dtype, dtype: torch.dtype, plain: pytest.MonkeyPatch
-) -> None:
+def test_native_sparse_in_native_sparse_out(layout: torch.layout, index: torch.dtype, dtype: torch.dtype, interpreted: None) -> None:
     A = numbers(6, 7, density=0.4, dtype=dtype).to_sparse(layout=layout)
     if layout == torch.sparse_csr and index == torch.int32:
         A = torch.sparse_csr_tensor(A.crow_indices().int(), A.col_indices().int(), A.values(), A.shape)
@@ -165,14 +163,14 @@ def test_native_sparse_in_native_sparse_out(
         assert kept.col_indices().dtype == A.col_indices().dtype
 
 
-def test_native_and_sparse_tensors_together_return_a_sparse_tensor(plain: pytest.MonkeyPatch) -> None:
+def test_native_and_sparse_tensors_together_return_a_sparse_tensor(interpreted: None) -> None:
     A = numbers(6, 7, density=0.4)
     filtered = check_einsum("ij,j->ij", A.to_sparse_csr(), ns.from_torch(numbers(7, density=0.5)).to(ns.Format("s")))
     assert isinstance(filtered, ns.SparseTensor)
 
 
 @pytest.mark.parametrize("index", [torch.int32, torch.int64])
-def test_index_types(index: torch.dtype, plain: pytest.MonkeyPatch) -> None:
+def test_index_types(index: torch.dtype, interpreted: None) -> None:
     A = ns.from_csr(torch.tensor([0, 2, 2, 3], dtype=index), torch.tensor([0, 3, 1], dtype=index), [1.0, 2.0, 3.0], (3, 4))
     assert A.pattern.index_dtype == str(index).removeprefix("torch.")
     check_einsum("ij,jk->ik", A, numbers(4, 3))
@@ -182,7 +180,7 @@ def test_index_types(index: torch.dtype, plain: pytest.MonkeyPatch) -> None:
     ("left", "right"), [((1, 7), (6, 7)), ((6, 1), (6, 7)), ((6, 7), (1, 7)), ((6, 7), (6, 1)), ((1, 1), (6, 7)), ((6, 1), (1, 7))]
 )
 @pytest.mark.parametrize("expr", ["ij,ij->ij", "ij,ij->i", "ij,ij->", "ij,ij->ji"])
-def test_size_one_is_broadcast(expr: str, left: tuple[int, ...], right: tuple[int, ...], plain: pytest.MonkeyPatch) -> None:
+def test_size_one_is_broadcast(expr: str, left: tuple[int, ...], right: tuple[int, ...], interpreted: None) -> None:
     for fmt in (ns.CSR, ns.CSC, ns.COO(2)):
         A = ns.from_torch(numbers(*left, density=0.9)).to(fmt)
         result = ns.einsum(expr, A, numbers(*right), format="dense")
@@ -190,7 +188,7 @@ def test_size_one_is_broadcast(expr: str, left: tuple[int, ...], right: tuple[in
 
 
 @pytest.mark.parametrize("shape", [(0, 5), (5, 0), (0, 0), (1, 1), (4, 5)])
-def test_empty_operands(shape: tuple[int, int], plain: pytest.MonkeyPatch) -> None:
+def test_empty_operands(shape: tuple[int, int], interpreted: None) -> None:
     for fmt in (ns.CSR, ns.COO(2), ns.DCSR):
         A = ns.from_torch(torch.zeros(shape)).to(fmt)
         check_einsum("ij,jk->ik", A, numbers(shape[1], 3))
@@ -198,7 +196,7 @@ def test_empty_operands(shape: tuple[int, int], plain: pytest.MonkeyPatch) -> No
         assert check_einsum("ij,ij->ij", A, numbers(*shape)).nnz == 0
 
 
-def test_repeated_operands(plain: pytest.MonkeyPatch) -> None:
+def test_repeated_operands(interpreted: None) -> None:
     A = ns.from_torch(numbers(6, 6, density=0.4))
     check_einsum("ij,ij->", A, A)
     check_einsum("ij,ji->", A, A)

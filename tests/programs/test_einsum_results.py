@@ -7,7 +7,7 @@ import torch
 
 import numscorch as ns
 
-pytestmark = pytest.mark.usefixtures("plain")
+pytestmark = pytest.mark.usefixtures("interpreted")
 
 
 @pytest.fixture

@@ -17,13 +17,13 @@ X, B = torch.randn(4, 3, dtype=torch.float64), torch.randn(7, 4, dtype=torch.flo
 
 
 @pytest.fixture
-def A(plain: None) -> ns.SparseTensor:
+def A(interpreted: None) -> ns.SparseTensor:
     return ns.from_torch(D, ns.CSR)
 
 
 @pytest.mark.parametrize("format", FORMATS, ids=lambda f: f.name)
 @pytest.mark.parametrize("expr", ["ij,jk->ik", "ij,jk->", "ij,ij->ij"])
-def test_first_and_second_derivatives(expr: str, format: ns.Format, plain: pytest.MonkeyPatch) -> None:
+def test_first_and_second_derivatives(expr: str, format: ns.Format, interpreted: None) -> None:
     A = ns.from_torch(D, format)
     other = X if "k" in expr else D + 1
 
@@ -54,7 +54,7 @@ def test_derivatives_of_statements(text: str, A: ns.SparseTensor) -> None:
     assert gradgradcheck(call, operands)
 
 
-def test_complex_gradients_are_torchs(plain: None) -> None:
+def test_complex_gradients_are_torchs(interpreted: None) -> None:
     full = torch.complex(D, D.flip(0) * (D != 0))
     A = ns.from_torch(full, ns.CSR)
     values, dense = A.values.clone().requires_grad_(), full.clone().requires_grad_()
@@ -98,7 +98,7 @@ def test_forward_mode_is_refused(A: ns.SparseTensor) -> None:
 
 
 @pytest.mark.parametrize("layout", ["to_sparse_csr", "to_sparse_coo"])
-def test_native_leaves_have_gradients_of_their_own_layout(layout: str, plain: None) -> None:
+def test_native_leaves_have_gradients_of_their_own_layout(layout: str, interpreted: None) -> None:
     native = getattr(D, layout)().requires_grad_()
     ns.einsum("ij,jk->ik", native, X).square().sum().backward()
     assert native.grad.layout is native.layout

@@ -86,7 +86,7 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...]]] = {
 
 @pytest.mark.parametrize("fmt", [ns.CSR, ns.COO(2), ns.CSC], ids=lambda f: f.name)
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_fused_functions_equal_dense_functions(name: str, fmt: ns.Format, plain: pytest.MonkeyPatch) -> None:
+def test_fused_functions_equal_dense_functions(name: str, fmt: ns.Format, interpreted: None) -> None:
     function, operands = FUNCTIONS[name]
     operands = tuple(tensor.clone().requires_grad_() for tensor in operands)
     A, B = ns.from_torch(MATRIX, fmt), MATRIX.clone().requires_grad_()
@@ -108,7 +108,7 @@ def test_fused_functions_equal_dense_functions(name: str, fmt: ns.Format, plain:
 
 
 @pytest.mark.parametrize("name", ["gcn", "attention", "gat", "scores", "all", "where"])
-def test_fused_functions_equal_unfused_functions(name: str, plain: pytest.MonkeyPatch) -> None:
+def test_fused_functions_equal_unfused_functions(name: str, interpreted: None) -> None:
     function, operands = FUNCTIONS[name]
     for fmt in (ns.CSR, ns.DCSR):
         A = ns.from_torch(MATRIX, fmt)
@@ -212,7 +212,7 @@ def test_other_operands_run_unfused() -> None:
         assert "autocast" in str(fused.explain(A, *others))
 
 
-def test_16_bits(plain: pytest.MonkeyPatch) -> None:
+def test_16_bits(interpreted: None) -> None:
     half = [tensor.to(torch.bfloat16) for tensor in (A, *FUNCTIONS["gcn"][1])]
     result = ns.fuse(gcn)(*half)
     assert "in one kernel" in str(ns.fuse(gcn).explain(*half)) and result.dtype == torch.bfloat16
@@ -281,7 +281,7 @@ def test_a_function_is_traced_once_for_operands_of_one_kind() -> None:
     assert len(fused.programs) == 2
 
 
-def test_parameters_and_native_tensors_are_operands(plain: pytest.MonkeyPatch) -> None:
+def test_parameters_and_native_tensors_are_operands(interpreted: None) -> None:
     others = FUNCTIONS["gcn"][1]
     weight = ns.nn.Parameter(A)
     ns.fuse(gcn)(weight, *others).sum().backward()

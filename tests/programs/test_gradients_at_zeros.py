@@ -33,7 +33,7 @@ def at_entries(A: ns.SparseTensor, values: torch.Tensor) -> torch.Tensor:
     return A.detach().with_values(values).to_dense()
 
 
-@pytest.mark.usefixtures("plain")
+@pytest.mark.usefixtures("interpreted")
 @pytest.mark.parametrize(("order", "text"), ALL)
 def test_gradients_at_stored_zeros(order: int, text: str) -> None:
     generator = torch.Generator().manual_seed(order)

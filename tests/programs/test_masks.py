@@ -16,7 +16,7 @@ def random_mask(rows: int, columns: int) -> torch.Tensor:
 
 @pytest.mark.parametrize("fmt", [ns.CSR, ns.CSC, ns.DCSR, ns.COO(2)], ids=str)
 @pytest.mark.parametrize("width", [1, 7, 8, 16, 64])
-def test_scores_at_a_mask(fmt: ns.Format, width: int, plain: pytest.MonkeyPatch) -> None:
+def test_scores_at_a_mask(fmt: ns.Format, width: int, interpreted: None) -> None:
     selected, Q, K = random_mask(9, 12), integers(9, width), integers(12, width)
     mask = ns.from_torch(selected.float(), fmt)
     assert torch.equal(ns.einsum("ik,jk->ij", Q, K, mask=mask).to_dense(), Q @ K.T * selected)
@@ -31,7 +31,7 @@ def test_scores_at_masks_of_a_batch_compiled(fresh_plans: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.parametrize("dtype", [torch.bool, torch.bfloat16, torch.float16, torch.int64, torch.complex64])
-def test_values_of_a_mask_have_any_type(dtype: torch.dtype, plain: pytest.MonkeyPatch) -> None:
+def test_values_of_a_mask_have_any_type(dtype: torch.dtype, interpreted: None) -> None:
     selected, A, x = random_mask(6, 5), integers(6, 4), integers(4, 5)
     S, mask = ns.from_torch(A, ns.CSR), ns.from_torch(selected.to(dtype), ns.CSR)
     assert torch.equal(ns.einsum("ij,jk->ik", S, x, mask=mask).to_dense(), A @ x * selected)
@@ -41,7 +41,7 @@ def test_values_of_a_mask_have_any_type(dtype: torch.dtype, plain: pytest.Monkey
     assert torch.equal(narrow.to_dense().float(), A @ x * selected)
 
 
-def test_a_mask_is_explained(plain: pytest.MonkeyPatch) -> None:
+def test_a_mask_is_explained(interpreted: None) -> None:
     mask = ns.from_torch(torch.eye(3), ns.CSR)
     assert "CSR" in str(ns.explain("ik,jk->ij", integers(3, 4), integers(3, 4), mask=mask))
     assert "max=" in str(ns.explain("ij->i", mask, reduce="max"))
@@ -50,7 +50,7 @@ def test_a_mask_is_explained(plain: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("fmt", [ns.CSR, ns.CSC, ns.DCSR, ns.COO(2), ns.BCSR(2, 2)], ids=str)
-def test_reductions_without_terms_do_not_depend_on_the_format(fmt: ns.Format, plain: pytest.MonkeyPatch) -> None:
+def test_reductions_without_terms_do_not_depend_on_the_format(fmt: ns.Format, interpreted: None) -> None:
     A = ns.from_torch(torch.zeros(5, 0), fmt)
     for reduce, value in (("prod", 1.0), ("max", -torch.inf), ("min", torch.inf), ("mean", torch.nan)):
         assert torch.equal(ns.einsum("ij->i", A, reduce=reduce).nan_to_num(), torch.full((5,), value).nan_to_num())
@@ -63,7 +63,7 @@ def test_a_tensor_in_a_statement_may_be_named_like_an_argument_of_explain(name: 
     assert "A[i,j]" in text
 
 
-def test_a_mask_of_another_shape_is_refused_after_one_that_fits(plain: pytest.MonkeyPatch) -> None:
+def test_a_mask_of_another_shape_is_refused_after_one_that_fits(interpreted: None) -> None:
     A, mask = ns.from_torch(torch.eye(4), ns.CSR), ns.from_torch(torch.eye(4), ns.CSR)
     for _ in range(2):
         assert torch.equal(ns.einsum("ij,jk->ik", A, A, mask=mask).to_dense(), torch.eye(4))
@@ -108,18 +108,18 @@ def check_selects(mask: ns.SparseTensor) -> None:
 
 
 @pytest.mark.parametrize("text", SPLIT)
-def test_masks_of_split_dimensions_with_a_sparse_part(text: str, plain: pytest.MonkeyPatch) -> None:
+def test_masks_of_split_dimensions_with_a_sparse_part(text: str, interpreted: None) -> None:
     check_selects(ns.from_torch(random_mask(5, 7).float() * 5, ns.Format(text)))
 
 
 @pytest.mark.parametrize("text", IMPLICIT)
-def test_masks_of_implicit_levels(text: str, plain: pytest.MonkeyPatch) -> None:
+def test_masks_of_implicit_levels(text: str, interpreted: None) -> None:
     mask = ns.from_torch(torch.eye(5) * 5, ns.Format(text))
     check_selects(mask)
     assert ns.einsum("ik,jk->ij", integers(5, 2), integers(5, 2), mask=mask).format == mask.format
 
 
-def test_a_large_band_selects_without_a_dense_tensor(plain: pytest.MonkeyPatch) -> None:
+def test_a_large_band_selects_without_a_dense_tensor(interpreted: None) -> None:
     count, format = 60_000, ns.Format("(i, j) -> (i: dense, j: band(1, 1))")
     rows = torch.arange(count)
     mask = ns.from_coo(torch.stack([rows, rows]), torch.ones(count), (count, count), format)
@@ -132,7 +132,7 @@ def test_a_large_band_selects_without_a_dense_tensor(plain: pytest.MonkeyPatch) 
 
 @pytest.mark.parametrize("text", ["dd", "(i, j) -> (j: dense, i: dense)", "(i, j) -> (i // 2: dense, j: dense, i % 2: dense)"])
 @pytest.mark.parametrize("shape", [(5, 4), (4, 6)], ids=str)
-def test_a_mask_that_stores_every_coordinate_changes_nothing(text: str, shape: tuple[int, int], plain: pytest.MonkeyPatch) -> None:
+def test_a_mask_that_stores_every_coordinate_changes_nothing(text: str, shape: tuple[int, int], interpreted: None) -> None:
     rows, columns = shape
     mask, A, B = ns.from_torch(torch.full(shape, 5.0), ns.Format(text)), integers(rows, 3), integers(3, columns)
     S = ns.from_torch(A, ns.CSR)

@@ -76,7 +76,7 @@ def loss(call: Call, A: ns.SparseTensor, x: torch.Tensor = X) -> Callable[[torch
 
 @pytest.mark.parametrize("is_warm", [False, True])
 @pytest.mark.parametrize("name", [*PRODUCTS, *REDUCTIONS])
-def test_tangents_are_refused(name: str, is_warm: bool, plain: None) -> None:
+def test_tangents_are_refused(name: str, is_warm: bool, interpreted: None) -> None:
     call, A = (PRODUCTS | REDUCTIONS)[name], ns.from_torch(D, ns.CSR)
     for _ in range(3 * is_warm):
         call(A, X)
@@ -92,7 +92,7 @@ def test_tangents_are_refused(name: str, is_warm: bool, plain: None) -> None:
 
 
 @pytest.mark.parametrize("call", [lambda A: torch.relu(A), lambda A: A * 2, lambda A: A[[0, 0]], lambda A: A.to(ns.CSC), lambda A: A.t()])
-def test_tangents_of_values_that_torch_computes(call: Callable[[ns.SparseTensor], ns.SparseTensor], plain: None) -> None:
+def test_tangents_of_values_that_torch_computes(call: Callable[[ns.SparseTensor], ns.SparseTensor], interpreted: None) -> None:
     A = ns.from_torch(D, ns.CSR)
     with forward_ad.dual_level():
         result = call(A.with_values(forward_ad.make_dual(A.values, 2 * A.values))).to_dense()
@@ -102,7 +102,7 @@ def test_tangents_of_values_that_torch_computes(call: Callable[[ns.SparseTensor]
 
 @pytest.mark.parametrize("format", FORMATS, ids=lambda f: f.name)
 @pytest.mark.parametrize("name", [*PRODUCTS, *REDUCTIONS, *MOVES])
-def test_transforms_make_patterns(name: str, format: ns.Format, plain: None) -> None:
+def test_transforms_make_patterns(name: str, format: ns.Format, interpreted: None) -> None:
     call, values = (PRODUCTS | REDUCTIONS | MOVES)[name], ns.from_torch(D, format).values
     leaf = values.clone().requires_grad_()
     value = loss(call, ns.from_torch(D, format))(leaf)
@@ -116,7 +116,7 @@ def test_transforms_make_patterns(name: str, format: ns.Format, plain: None) -> 
 
 @pytest.mark.parametrize("copy", [True, False])
 @pytest.mark.parametrize("format", [*FORMATS, ns.ELL, ns.Format("dd")], ids=lambda f: f.name)
-def test_transforms_of_dense_tensors_that_become_sparse(format: ns.Format, copy: bool, plain: None) -> None:
+def test_transforms_of_dense_tensors_that_become_sparse(format: ns.Format, copy: bool, interpreted: None) -> None:
     def value(full: torch.Tensor) -> torch.Tensor:
         return (ns.from_torch(full, format, copy=copy) @ X).square().sum()
 
@@ -128,7 +128,7 @@ def test_transforms_of_dense_tensors_that_become_sparse(format: ns.Format, copy:
 
 
 @pytest.mark.parametrize("layout", [torch.sparse_coo, torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr])
-def test_sparse_layouts_of_torch_have_no_tangents(layout: torch.layout, plain: None) -> None:
+def test_sparse_layouts_of_torch_have_no_tangents(layout: torch.layout, interpreted: None) -> None:
     A = D.to_sparse(layout=layout, blocksize=(2, 2) if layout is torch.sparse_bsr else None)
     calls: tuple[Callable[[torch.Tensor], torch.Tensor], ...] = (
         lambda x: ns.einsum("ij,jk->ik", A, x),
@@ -142,7 +142,7 @@ def test_sparse_layouts_of_torch_have_no_tangents(layout: torch.layout, plain: N
                 call(forward_ad.make_dual(X, X))
 
 
-def test_patterns_within_vmap_are_refused(plain: None) -> None:
+def test_patterns_within_vmap_are_refused(interpreted: None) -> None:
     with pytest.raises(ns.UnsupportedError, match=r"within vmap.*outside of vmap"):
         vmap(lambda full: ns.from_torch(full, ns.CSR) @ X)(torch.stack([D, D]))
     with pytest.raises(ns.UnsupportedError, match=r"within vmap.*outside of vmap"):
@@ -151,7 +151,7 @@ def test_patterns_within_vmap_are_refused(plain: None) -> None:
 
 @pytest.mark.parametrize("format", FORMATS, ids=lambda f: f.name)
 @pytest.mark.parametrize("name", [*PRODUCTS, *REDUCTIONS, *MOVES])
-def test_inference_mode_first(name: str, format: ns.Format, plain: None) -> None:
+def test_inference_mode_first(name: str, format: ns.Format, interpreted: None) -> None:
     call = (PRODUCTS | REDUCTIONS | MOVES)[name]
     leaf = ns.from_torch(D, format).values.requires_grad_()
     value = loss(call, ns.from_torch(D, format))(leaf)
@@ -168,7 +168,7 @@ def test_inference_mode_first(name: str, format: ns.Format, plain: None) -> None
 
 @pytest.mark.parametrize("format", FORMATS, ids=lambda f: f.name)
 @pytest.mark.parametrize("name", [*PRODUCTS, *REDUCTIONS])
-def test_batched_gradients(name: str, format: ns.Format, plain: None) -> None:
+def test_batched_gradients(name: str, format: ns.Format, interpreted: None) -> None:
     call, A = (PRODUCTS | REDUCTIONS)[name], ns.from_torch(D, format)
     operands = A.values.clone(), X + 2
 
@@ -185,7 +185,7 @@ class PassThrough(TorchDispatchMode):
 
 @pytest.mark.parametrize("is_warm", [False, True])
 @pytest.mark.parametrize("name", PRODUCTS)
-def test_tracers_are_refused(name: str, is_warm: bool, plain: None) -> None:
+def test_tracers_are_refused(name: str, is_warm: bool, interpreted: None) -> None:
     call, A = PRODUCTS[name], ns.from_torch(D, ns.CSR)
     if name == "plan":
         plan = ns.plan("ij,jk->ik", A, X)
@@ -216,7 +216,7 @@ def test_conversions_within_functionalize_equal_those_outside(entries: int, monk
 
 
 @pytest.mark.parametrize("name", PRODUCTS)
-def test_modes_that_pass_operators_on(name: str, plain: None) -> None:
+def test_modes_that_pass_operators_on(name: str, interpreted: None) -> None:
     call, A = PRODUCTS[name], ns.from_torch(D, ns.CSR)
     x, values = X.clone().requires_grad_(), A.values.clone().requires_grad_()
 
@@ -254,7 +254,7 @@ class Wrapper(torch.Tensor):
 
 
 @pytest.mark.parametrize("name", PRODUCTS)
-def test_subclasses_of_tensor(name: str, plain: None) -> None:
+def test_subclasses_of_tensor(name: str, interpreted: None) -> None:
     call, A = PRODUCTS[name], ns.from_torch(D, ns.CSR)
     torch.testing.assert_close(as_dense(call(A, X.as_subclass(Named))).as_subclass(torch.Tensor), as_dense(call(A, X)))
     if name not in ("linear", "times", "plan"):  # these call the class's own functions first

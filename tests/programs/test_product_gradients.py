@@ -7,7 +7,7 @@ import torch
 import numscorch as ns
 
 
-def test_second_derivatives_of_products_with_zeros(plain: None) -> None:
+def test_second_derivatives_of_products_with_zeros(interpreted: None) -> None:
     values = torch.tensor([0.0, 3.0, 0.0], dtype=torch.float64, requires_grad=True)
 
     def function(values: torch.Tensor) -> torch.Tensor:
@@ -18,7 +18,7 @@ def test_second_derivatives_of_products_with_zeros(plain: None) -> None:
     torch.testing.assert_close(torch.autograd.functional.hessian(lambda v: function(v).sum(), values.detach()), dense)
 
 
-def test_products_of_batches_of_values(plain: None) -> None:
+def test_products_of_batches_of_values(interpreted: None) -> None:
     D = torch.tensor([[0.0, 2.0, 0.0], [3.0, 0.0, -4.0]], dtype=torch.float64)
     A = ns.from_torch(D, ns.CSR)
     batch = torch.stack([A.values, 2 * A.values])

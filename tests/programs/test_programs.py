@@ -116,7 +116,7 @@ PATTERNS = {
 
 @pytest.mark.parametrize("fmt", FORMATS, ids=lambda f: f.name)
 @pytest.mark.parametrize("text", PATTERNS)
-def test_where_entries_are_stored(text: str, fmt: ns.Format, plain: pytest.MonkeyPatch) -> None:
+def test_where_entries_are_stored(text: str, fmt: ns.Format, interpreted: None) -> None:
     S, M = stored_at(stored_mask(), fmt), stored_at(stored_mask().flip(0), fmt)
     p, q = (tensor.with_values(torch.ones_like(tensor.values)).to_dense() for tensor in (S, M))
     named: dict[str, Any] = {name: value for name, value in {"S": S, "M": M, "x": normals(9)}.items() if f"{name}[" in text}
@@ -125,21 +125,21 @@ def test_where_entries_are_stored(text: str, fmt: ns.Format, plain: pytest.Monke
     torch.testing.assert_close(dense, PATTERNS[text](S.to_dense(), p, q, normals(9)))
 
 
-def test_a_pattern_has_values_of_any_type(plain: pytest.MonkeyPatch) -> None:
+def test_a_pattern_has_values_of_any_type(interpreted: None) -> None:
     M, S = stored_at(stored_mask()), stored_at(stored_mask())
     for dtype in (torch.int32, torch.bool, torch.float64):
         result = ns.evaluate("R[i,j] = stored(M[i,j]) * exp(S[i,j])", M=M.to(dtype), S=S)
         torch.testing.assert_close(result.values, S.values.exp())
 
 
-def test_results_at_stored_entries_keep_the_pattern(plain: pytest.MonkeyPatch) -> None:
+def test_results_at_stored_entries_keep_the_pattern(interpreted: None) -> None:
     S = stored_at(stored_mask())
     assert ns.evaluate("E[i,j] = stored(S[i,j]) * exp(S[i,j])", S=S).pattern is S.pattern
     assert ns.evaluate("E[i,j] = stored(S[i,j]) * x[j]", S=S, x=normals(9)).pattern is S.pattern
 
 
 @pytest.mark.parametrize("fmt", [*FORMATS[:5], ns.BCSR(2, 2)], ids=lambda f: f.name)
-def test_largest_stored_entries_are_dense(fmt: ns.Format, plain: pytest.MonkeyPatch) -> None:
+def test_largest_stored_entries_are_dense(fmt: ns.Format, interpreted: None) -> None:
     S = stored_at(stored_mask(), fmt, has_zero=False)
     stored = S.with_values(torch.ones_like(S.values)).to_dense() != 0
     maxima = ns.evaluate("m[i] stored max= S[i,j]", S=S)
@@ -148,7 +148,7 @@ def test_largest_stored_entries_are_dense(fmt: ns.Format, plain: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize("fmt", [ns.CSR, ns.CSC, ns.COO(2), ns.DCSR], ids=lambda f: f.name)
-def test_softmax_is_over_stored_entries(fmt: ns.Format, plain: pytest.MonkeyPatch) -> None:
+def test_softmax_is_over_stored_entries(fmt: ns.Format, interpreted: None) -> None:
     S = stored_at(stored_mask(), fmt)
     result = ns.evaluate(SOFTMAX, S=S)
     torch.testing.assert_close(result.to_dense(), dense_softmax(S.to_dense(), stored_mask()))
@@ -156,7 +156,7 @@ def test_softmax_is_over_stored_entries(fmt: ns.Format, plain: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize("fmt", [ns.CSR, ns.COO(2)], ids=lambda f: f.name)
-def test_gradients_flow_through_attention(fmt: ns.Format, plain: pytest.MonkeyPatch) -> None:
+def test_gradients_flow_through_attention(fmt: ns.Format, interpreted: None) -> None:
     M = stored_at(stored_mask(), fmt)
     Q, K, V = (normals(size, 4).requires_grad_() for size in (7, 9, 9))
     M.values.requires_grad_()
@@ -172,7 +172,7 @@ def test_gradients_flow_through_attention(fmt: ns.Format, plain: pytest.MonkeyPa
         torch.testing.assert_close(gradient, expected_gradient)
 
 
-def test_no_gradient_flows_to_a_pattern(plain: pytest.MonkeyPatch) -> None:
+def test_no_gradient_flows_to_a_pattern(interpreted: None) -> None:
     S, M = stored_at(stored_mask()), stored_at(stored_mask())
     S.values.requires_grad_()
     M.values.requires_grad_()

@@ -11,7 +11,7 @@ from dense_values import as_dense
 
 import numscorch as ns
 
-pytestmark = pytest.mark.usefixtures("plain")
+pytestmark = pytest.mark.usefixtures("interpreted")
 
 FORMATS = (None, ns.CSR, ns.CSC, ns.COO(2))
 PAIRS = [pair for pair in product(FORMATS, repeat=2) if pair != (None, None)]

@@ -10,7 +10,7 @@ from dense_values import as_dense
 
 import numscorch as ns
 
-pytestmark = pytest.mark.usefixtures("plain")
+pytestmark = pytest.mark.usefixtures("interpreted")
 
 SPLIT = ("(i, j) -> (j // 2: dense, i: dense, j % 2: compressed)", "(i, j) -> (i // 2: dense, j: dense, i % 2: bitmap)")
 FORMATS = (ns.CSR, ns.CSC, ns.DCSR, ns.COO(2), ns.ELL, ns.DIA, ns.BCSR(2, 2), *map(ns.Format, SPLIT))

@@ -86,7 +86,7 @@ ROWS: list[tuple[str, tuple[ns.Format | str, ...], ns.Format | str | None]] = [
 
 
 @pytest.mark.parametrize("number", range(len(ROWS)))
-def test_row(number: int, plain: pytest.MonkeyPatch, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_row(number: int, interpreted: None, monkeypatch: pytest.MonkeyPatch) -> None:
     expr, formats, result = ROWS[number]
     monkeypatch.setitem(SIZES, "j", 5 if expr in ("ii->i", "ii,ij->j", "ij,ji->") else 6)
     check(expr, formats, result)
@@ -94,7 +94,7 @@ def test_row(number: int, plain: pytest.MonkeyPatch, monkeypatch: pytest.MonkeyP
 
 @pytest.mark.parametrize("other", ["dd", *MATRICES, CSC], ids=str)
 @pytest.mark.parametrize("fmt", [*MATRICES, CSC], ids=str)
-def test_addition(fmt: ns.Format | str, other: ns.Format | str, plain: pytest.MonkeyPatch) -> None:
+def test_addition(fmt: ns.Format | str, other: ns.Format | str, interpreted: None) -> None:
     (a, A), (b, B) = operand("ij", fmt, 0), operand("ij", other, 1)
     for statement, expected in (
         ("C[i,j] = A[i,j] + B[i,j]", a + b),
@@ -107,7 +107,7 @@ def test_addition(fmt: ns.Format | str, other: ns.Format | str, plain: pytest.Mo
 
 @pytest.mark.parametrize("fmt", ["ds", "ss", "oo"])
 @pytest.mark.parametrize("kind", ["all zero", "disjoint", "single", "square of a nilpotent one"])
-def test_edges(kind: str, fmt: str, plain: pytest.MonkeyPatch) -> None:
+def test_edges(kind: str, fmt: str, interpreted: None) -> None:
     a, b = torch.zeros(4, 4), torch.zeros(4, 4)
     if kind == "disjoint":
         a[:2, :2], b[2:, 2:] = 1.0, 2.0

@@ -13,7 +13,7 @@ import numscorch as ns
 @pytest.mark.parametrize(
     "fmt", ["(i, j) -> (j // 2: dense, i // 2: compressed, j % 2: dense, i % 2: dense)", ns.DIA, ns.BCSR(2, 2), ns.CSC], ids=str
 )
-def test_a_repeated_tensor_is_one_operand(statement: str, fmt: ns.Format | str, plain: pytest.MonkeyPatch) -> None:
+def test_a_repeated_tensor_is_one_operand(statement: str, fmt: ns.Format | str, interpreted: None) -> None:
     """The pattern is kept. Once, two similar operands were merged instead, in a wrong order of blocks."""
     D = torch.arange(24.0).reshape(4, 6) * (torch.arange(24).reshape(4, 6) % 3 > 0)
     A, B = ns.from_torch(D, fmt), torch.arange(24.0).reshape(4, 6)

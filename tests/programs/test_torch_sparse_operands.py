@@ -14,7 +14,7 @@ import numscorch as ns
 from numscorch.convert import construct
 from numscorch.programs import torch_sparse
 
-pytestmark = pytest.mark.usefixtures("plain")
+pytestmark = pytest.mark.usefixtures("interpreted")
 LAYOUTS = [torch.sparse_csr, torch.sparse_csc, torch.sparse_coo]
 DENSE = torch.tensor([[0.0, 2.0, 0.0], [3.0, 0.0, 1.0]])
 x = torch.arange(3.0) + 1

@@ -12,7 +12,7 @@ from numscorch.frontend.requests import Operand, row_major
 from numscorch.ir.format import COO, CSC, CSF, CSR, DCSR, Format, dense, sorted_format
 from numscorch.schedule.facts import Target
 
-pytestmark = pytest.mark.usefixtures("plain")
+pytestmark = pytest.mark.usefixtures("interpreted")
 D1, D2, D3 = dense(1), dense(2), dense(3)
 SIZE = 4
 

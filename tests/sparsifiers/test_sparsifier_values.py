@@ -21,7 +21,7 @@ from numscorch.sparsify import (
     wanda,
 )
 
-pytestmark = pytest.mark.usefixtures("plain")
+pytestmark = pytest.mark.usefixtures("interpreted")
 
 
 class TestValues:

@@ -34,6 +34,8 @@ from numscorch.sparsify import (
     wanda,
 )
 
+pytestmark = pytest.mark.usefixtures("interpreted")
+
 W = drawn(7, 10)
 X = drawn(3, 5, 10, seed=1) * torch.arange(1.0, 11)  # columns with different norms
 COMPARING: list[Any] = [

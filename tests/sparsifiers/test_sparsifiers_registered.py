@@ -14,6 +14,8 @@ import numscorch as ns
 from numscorch.sparsifiers import base
 from numscorch.sparsify import Kind, n_m, register_sparsifier, sparsify
 
+pytestmark = pytest.mark.usefixtures("interpreted")
+
 Function = Callable[[torch.Tensor], torch.Tensor]
 
 

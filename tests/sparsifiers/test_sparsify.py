@@ -13,6 +13,8 @@ from torch.nn.utils import prune
 import numscorch as ns
 from numscorch.sparsify import block_magnitude, magnitude, sparsify
 
+pytestmark = pytest.mark.usefixtures("interpreted")
+
 W = torch.randn(7, 9, generator=torch.Generator().manual_seed(0))
 
 

@@ -35,7 +35,7 @@ from numscorch.tensors.validate import validate
 NEAR = {torch.float64: 1e-12, torch.float32: 1e-5, torch.float16: 4e-3, torch.bfloat16: 3e-2}
 
 
-@pytest.mark.usefixtures("plain")
+@pytest.mark.usefixtures("interpreted")
 @pytest.mark.parametrize("dtype", NEAR, ids=str)
 @pytest.mark.parametrize("sparsifier", [n_m(2, 4), n_m(1, 4, rows=16), n_m_g(2, 4, 2), n_m_g(1, 10, 1)], ids=repr)
 def test_products_and_gradients_equal_those_of_the_masked_weight(sparsifier: Any, dtype: torch.dtype) -> None:

@@ -30,6 +30,8 @@ from numscorch.sparsify import (
     wanda,
 )
 
+pytestmark = pytest.mark.usefixtures("interpreted")
+
 D = torch.tensor([[1.0, 2.0], [3.0, 0.5]])
 half: Any = magnitude(0.5)
 any_function: Any = sparsify

@@ -17,6 +17,8 @@ import numscorch as ns
 from numscorch.nn import SparseLinear
 from numscorch.sparsify import GradualPruning, RigL, load_patterns, magnitude, schedules
 
+pytestmark = pytest.mark.usefixtures("interpreted")
+
 
 def network(density: float = 0.3) -> torch.nn.Sequential:
     torch.manual_seed(0)

@@ -10,7 +10,7 @@ from trainers import X, dense_network, each, each_dynamic, gradual, started
 import numscorch as ns
 from numscorch.sparsify import SparsityPlan, densify_model, magnitude, sparsify_model
 
-pytestmark = pytest.mark.usefixtures("plain")
+pytestmark = pytest.mark.usefixtures("interpreted")
 
 
 class TestModelsThatChange:

@@ -72,7 +72,7 @@ def blocks(scores: torch.Tensor, format: ns.Format) -> torch.Tensor:
 
 class TestRigL:
     @each_format
-    def test_the_smallest_are_dropped_and_the_largest_dense_gradients_grown(self, format: ns.Format, plain: None) -> None:
+    def test_the_smallest_are_dropped_and_the_largest_dense_gradients_grown(self, format: ns.Format, interpreted: None) -> None:
         model = network(format)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
         rigl = RigL(model, optimizer, every=1, fraction=schedules.one_shot(0.5, at=0), until=10)
@@ -98,7 +98,7 @@ class TestRigL:
             assert bool(remaining.sum() + count == expected.sum() == active.sum())
             assert torch.equal(dense(layer.weight), torch.where(now & stored_before, values, 0))
 
-    def test_gradients_of_small_batches_add_up(self, plain: None) -> None:
+    def test_gradients_of_small_batches_add_up(self, interpreted: None) -> None:
         """Either half of the batch alone selects other entries."""
         chosen = []
         for parts in (((X, Y, 1.0),), ((X[:6], Y[:6], 0.5), (X[6:], Y[6:], 0.5)), ((X[:6], Y[:6], 1.0),)):
@@ -111,7 +111,7 @@ class TestRigL:
         assert torch.equal(chosen[0], chosen[1])
         assert not torch.equal(chosen[0], chosen[2])
 
-    def test_dense_gradients_are_stored_only_before_changes(self, plain: None) -> None:
+    def test_dense_gradients_are_stored_only_before_changes(self, interpreted: None) -> None:
         model = network()
         optimizer = adam(model)
         rigl = RigL(model, optimizer, every=3, until=6)
@@ -126,7 +126,7 @@ class TestRigL:
         assert seen == [[step == 3] * 2 for step in range(1, 8)]
 
     @pytest.mark.parametrize("rank", [3, 4])
-    def test_convolutions(self, rank: int, plain: None) -> None:
+    def test_convolutions(self, rank: int, interpreted: None) -> None:
         torch.manual_seed(0)
         conv = torch.nn.Conv2d(2, 3, 3, padding=1, stride=2)
         layer = SparseConv2d.from_dense(conv, magnitude(0.7))
@@ -137,7 +137,7 @@ class TestRigL:
         layer(x).square().sum().backward()
         torch.testing.assert_close(rigl.probes["weight"].gradient, twin.weight.grad.flatten(1))
 
-    def test_autocast_and_inputs_of_other_ranks(self, plain: None) -> None:
+    def test_autocast_and_inputs_of_other_ranks(self, interpreted: None) -> None:
         layer = SparseLinear(6, 4, density=0.5)
         rigl = RigL(layer, None, every=1, until=10)
         for x in (X, X[0], X.reshape(2, 6, 6)):
@@ -152,7 +152,7 @@ class TestRigL:
         assert gradient.dtype == torch.float32
         torch.testing.assert_close(gradient, X.sum(0).expand(4, 6), rtol=0.02, atol=0.02)
 
-    def test_a_weight_that_two_layers_share_gets_the_gradients_of_both(self, plain: None) -> None:
+    def test_a_weight_that_two_layers_share_gets_the_gradients_of_both(self, interpreted: None) -> None:
         model = torch.nn.Sequential(SparseLinear(6, 6, density=0.5), SparseLinear(6, 6, density=0.5))
         model[1].weight = model[0].weight
         rigl = RigL(model, None, every=1, until=10)
@@ -163,7 +163,7 @@ class TestRigL:
         first = inner.grad.t() @ X
         torch.testing.assert_close(rigl.probes["0.weight"].gradient, first + inner.detach().sum(0).expand(6, 6))
 
-    def test_layers_without_gradient_stay_and_no_gradient_at_all_is_an_error(self, plain: None) -> None:
+    def test_layers_without_gradient_stay_and_no_gradient_at_all_is_an_error(self, interpreted: None) -> None:
         model = network()
         rigl = RigL(model, adam(model), every=1, until=10, fraction=0.9)
         with pytest.raises(ns.OperandError, match="found no gradient of any weight"):
@@ -174,7 +174,7 @@ class TestRigL:
         rigl.step()
         assert [torch.equal(stored(model[at].weight), mask) for at, mask in zip((0, 2), before, strict=True)] == [False, True]
 
-    def test_an_overflow_delays_the_change_by_a_step(self, plain: None) -> None:
+    def test_an_overflow_delays_the_change_by_a_step(self, interpreted: None) -> None:
         model = network()
         optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
         rigl = RigL(model, optimizer, every=2, until=10)
@@ -196,7 +196,7 @@ class TestRigL:
             torch.testing.assert_close(dense(models[0][at].weight), dense(models[1][at].weight))
         torch.compiler.reset()
 
-    def test_backward_with_sparse_inputs_densifies_nothing(self, plain: None) -> None:
+    def test_backward_with_sparse_inputs_densifies_nothing(self, interpreted: None) -> None:
         """The probe's dense gradient needs a dense input; the ledger omits this internal conversion."""
         layer, x = SparseLinear(6, 4, density=0.5), torch.eye(6)[:3]
         rigl = RigL(layer, adam(layer), every=1, until=100)
@@ -208,7 +208,7 @@ class TestRigL:
 
 class TestSET:
     @each_format
-    def test_the_smallest_are_dropped_and_unstored_entries_grown(self, format: ns.Format, plain: None) -> None:
+    def test_the_smallest_are_dropped_and_unstored_entries_grown(self, format: ns.Format, interpreted: None) -> None:
         model = network(format)
         evolve = SET(model, adam(model), every=1, fraction=0.5)
         weight = model[0].weight
@@ -222,7 +222,7 @@ class TestSET:
         assert torch.equal(dense(weight), torch.where(now & stored_before, values, 0))
         assert sums[stored_before & ~now].max() <= sums[stored_before & now].min()
 
-    def test_draws_follow_the_seed(self, plain: None) -> None:
+    def test_draws_follow_the_seed(self, interpreted: None) -> None:
         chosen = []
         for seed in (0, 0, 1):
             model = network()
@@ -231,7 +231,7 @@ class TestSET:
         assert torch.equal(chosen[0], chosen[1])
         assert not torch.equal(chosen[0], chosen[2])
 
-    def test_sparse_weights_of_any_module_are_trained(self, plain: None) -> None:
+    def test_sparse_weights_of_any_module_are_trained(self, interpreted: None) -> None:
         bag = SparseEmbeddingBag(6, 5, mode="sum")
         net = torch.nn.Module()
         net.weight = ns.nn.Parameter(ns.from_torch(torch.eye(4)))
@@ -254,7 +254,7 @@ class TestSET:
 class TestBoth:
     @each
     @each_format
-    def test_the_number_of_stored_entries_is_constant(self, kind: str, format: ns.Format, plain: None) -> None:
+    def test_the_number_of_stored_entries_is_constant(self, kind: str, format: ns.Format, interpreted: None) -> None:
         model = network(format)
         optimizer = adam(model)
         counts = [model[at].weight.values.numel() for at in (0, 2)]
@@ -267,7 +267,7 @@ class TestBoth:
         assert all(parameter.requires_grad for parameter in model.parameters())
 
     @each
-    def test_the_optimizer_state_follows(self, kind: str, plain: None) -> None:
+    def test_the_optimizer_state_follows(self, kind: str, interpreted: None) -> None:
         model, optimizer, dynamic = started(kind)
         train(model, optimizer, 1, dynamic.step)
         train(model, optimizer)
@@ -283,7 +283,7 @@ class TestBoth:
 
     @each
     @pytest.mark.parametrize("at", [1, 2, 3])
-    def test_checkpoints_resume_bit_for_bit(self, kind: str, at: int, plain: None) -> None:
+    def test_checkpoints_resume_bit_for_bit(self, kind: str, at: int, interpreted: None) -> None:
         runs = []
         for _ in range(2):
             model, optimizer, dynamic = started(kind)
@@ -299,7 +299,7 @@ class TestBoth:
             assert equal(part.state_dict(), expected.state_dict())
 
     @each
-    def test_copies_train_alike_and_leave_the_original_unchanged(self, kind: str, plain: None) -> None:
+    def test_copies_train_alike_and_leave_the_original_unchanged(self, kind: str, interpreted: None) -> None:
         model, optimizer, dynamic = started(kind)
         train(model, optimizer, 3, dynamic.step)
         before = copy.deepcopy(model.state_dict())
@@ -311,7 +311,7 @@ class TestBoth:
         assert torch.equal(copy.deepcopy(model)(X), model(X))
 
     @each
-    def test_frozen_weights_stay_as_they_are(self, kind: str, plain: None) -> None:
+    def test_frozen_weights_stay_as_they_are(self, kind: str, interpreted: None) -> None:
         model = network()
         model[0].weight.requires_grad = False
         optimizer = torch.optim.SGD([parameter for parameter in model.parameters() if parameter.requires_grad], lr=0.1)
@@ -323,7 +323,7 @@ class TestBoth:
 
     @each
     @pytest.mark.parametrize("density", [0.0, 0.9, 1.0])
-    def test_nearly_full_and_empty_weights(self, kind: str, density: float, plain: None) -> None:
+    def test_nearly_full_and_empty_weights(self, kind: str, density: float, interpreted: None) -> None:
         """Nearly full weights have room for fewer entries than requested; empty weights have nothing to drop."""
         model = network(density=density)
         optimizer = adam(model)
@@ -332,7 +332,7 @@ class TestBoth:
         assert [model[at].weight.nnz for at in (0, 2)] == counts
 
     @each
-    def test_names_choose_weights(self, kind: str, plain: None) -> None:
+    def test_names_choose_weights(self, kind: str, interpreted: None) -> None:
         model, optimizer, dynamic = started(kind, weights=["2.*"])
         before = stored(model[0].weight)
         assert list(dynamic.weights) == ["2.weight"]
@@ -342,14 +342,14 @@ class TestBoth:
             STARTS[kind](model, optimizer, weights="4.weight")
 
     @each
-    def test_until(self, kind: str, plain: None) -> None:
+    def test_until(self, kind: str, interpreted: None) -> None:
         model, optimizer, dynamic = started(kind, until=4)
         changed: list[bool] = []
         train(model, optimizer, 6, lambda: changed.append(dynamic.step()))
         assert changed == [False, True, False, False, False, False]
 
     @each
-    def test_invalid_arguments_and_states_are_refused(self, kind: str, plain: None) -> None:
+    def test_invalid_arguments_and_states_are_refused(self, kind: str, interpreted: None) -> None:
         model, start = network(), STARTS[kind]
         with pytest.raises(ns.OperandError, match=r"0\.weight: Adam doesn't hold the values"):
             start(model, adam(network()))
@@ -370,7 +370,7 @@ class TestBoth:
             dynamic.load_state_dict(start(other, None).state_dict())
 
     @each
-    def test_after_other_changes_of_the_pattern(self, kind: str, plain: None) -> None:
+    def test_after_other_changes_of_the_pattern(self, kind: str, interpreted: None) -> None:
         model, optimizer, dynamic = started(kind)
         train(model, optimizer, 1, dynamic.step)
         repattern(model[0].weight, stored(model[0].weight) & magnitude(0.9)(dense(model[0].weight)), optimizer)

@@ -17,7 +17,7 @@ import numscorch as ns
 from numscorch.nn import SparseLinear
 from numscorch.sparsify import SET, GradualPruning, RigL, load_patterns, magnitude, n_m, n_m_g, random, schedules
 
-pytestmark = pytest.mark.usefixtures("plain")
+pytestmark = pytest.mark.usefixtures("interpreted")
 FORMATS = ["CSR", "CSC", "DCSR", "COO(2)", "BCSR(2, 2)", "BCSR(4, 1)", "ELL", "DIA", "NM(2, 4)", "NMG(2, 4, 2)"]
 FORMATS += ["(i, j) -> (i: dense, j: bitmap)"]
 

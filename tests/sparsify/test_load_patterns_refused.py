@@ -20,7 +20,7 @@ import numscorch as ns
 from numscorch.nn import SparseConv2d, SparseLinear
 from numscorch.sparsify import GradualPruning, load_patterns, magnitude, schedules
 
-pytestmark = pytest.mark.usefixtures("plain")
+pytestmark = pytest.mark.usefixtures("interpreted")
 
 
 def cut(state: Any, name: str, by: int = 1) -> None:

@@ -27,7 +27,7 @@ from numscorch.sparsify import (
     straight_through,
 )
 
-pytestmark = pytest.mark.usefixtures("plain")
+pytestmark = pytest.mark.usefixtures("interpreted")
 AT_ONCE = schedules.one_shot(0.5, at=1)
 X = torch.randn(12, 6, generator=torch.Generator().manual_seed(1))
 

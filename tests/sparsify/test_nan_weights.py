@@ -10,7 +10,7 @@ from training_cases import equal, stored
 import numscorch as ns
 from numscorch.sparsify import magnitude, settle, straight_through
 
-pytestmark = pytest.mark.usefixtures("plain")
+pytestmark = pytest.mark.usefixtures("interpreted")
 
 
 class TestNaN:

@@ -83,7 +83,7 @@ class TestFixedMask:
         return masked, sparse, mask
 
     @each_optimizer
-    def test_values_equal_those_of_the_twin(self, kind: str, plain: None) -> None:
+    def test_values_equal_those_of_the_twin(self, kind: str, interpreted: None) -> None:
         """Gradient norms agree too, since clipping by norm changes both alike."""
         masked, sparse, mask = self.twins()
         optimizers = [OPTIMIZERS[kind](model.parameters()) for model in (masked, sparse)]
@@ -95,7 +95,7 @@ class TestFixedMask:
             expected = optimizers[0].state[masked[0].weight][name]
             torch.testing.assert_close(state, at_entries(sparse[0].weight, expected) if state.ndim else expected)
 
-    def test_gradients_of_small_batches_add_up(self, plain: None) -> None:
+    def test_gradients_of_small_batches_add_up(self, interpreted: None) -> None:
         masked, sparse, _ = self.twins()
         for model in (masked, sparse):
             for part, labels in zip(X.split(4), Y.split(4), strict=True):
@@ -105,7 +105,7 @@ class TestFixedMask:
         torch.testing.assert_close(sparse[0].weight.values.grad, whole[0].weight.values.grad)
         torch.testing.assert_close(sparse[0].weight.values.grad, at_entries(sparse[0].weight, masked[0].weight.grad))
 
-    def test_autocast(self, plain: None) -> None:
+    def test_autocast(self, interpreted: None) -> None:
         masked, sparse, _ = self.twins()
         optimizers = [torch.optim.SGD(model.parameters(), lr=0.1) for model in (masked, sparse)]
         for model, optimizer in zip((masked, sparse), optimizers, strict=True):
@@ -131,7 +131,7 @@ class TestFixedMask:
         torch.compiler.reset()
 
     @each_optimizer
-    def test_checkpoints_resume_bit_for_bit(self, kind: str, plain: None) -> None:
+    def test_checkpoints_resume_bit_for_bit(self, kind: str, interpreted: None) -> None:
         _, model, _ = self.twins()
         optimizer = OPTIMIZERS[kind](model.parameters())
         train(model, optimizer, 2)
@@ -159,7 +159,7 @@ class TestRepattern:
 
     @each_optimizer
     @pytest.mark.parametrize("format", FORMATS, ids=lambda format: format.name)
-    def test_kept_entries_keep_their_values_and_new_entries_start_at_0(self, kind: str, format: ns.Format, plain: None) -> None:
+    def test_kept_entries_keep_their_values_and_new_entries_start_at_0(self, kind: str, format: ns.Format, interpreted: None) -> None:
         layer = self.layer(format)
         optimizer = OPTIMIZERS[kind](layer.parameters())
         train(layer, optimizer, 2)
@@ -181,7 +181,7 @@ class TestRepattern:
         train(layer, optimizer, 1)
         assert SparseLinear(6, 5, pattern=layer.weight.tensor, format=format).load_state_dict(layer.state_dict()) == ([], [])
 
-    def test_a_parameter_stays_valid_for_the_graph_of_the_last_step(self, plain: None) -> None:
+    def test_a_parameter_stays_valid_for_the_graph_of_the_last_step(self, interpreted: None) -> None:
         """Autograd remembers the size that a parameter had in the forward pass."""
         layer = self.layer()
         arrived: list[int] = []
@@ -214,7 +214,7 @@ class TestRepattern:
                 assert other.any()
         assert torch.equal(given.to_dense() != 0, self.NEW)
 
-    def test_copies_from_before_keep_their_pattern(self, plain: None) -> None:
+    def test_copies_from_before_keep_their_pattern(self, interpreted: None) -> None:
         layer = self.layer()
         other, expected = copy.deepcopy(layer), layer(X)
         repattern(layer.weight, self.NEW)
@@ -230,7 +230,7 @@ class TestRepattern:
             assert layer.weight.format == ns.CSR
 
     @pytest.mark.parametrize("size", [0, 1])
-    def test_all_entries_and_none(self, size: int, plain: None) -> None:
+    def test_all_entries_and_none(self, size: int, interpreted: None) -> None:
         layer = self.layer()
         repattern(layer.weight, torch.full((5, 6), bool(size)))
         assert layer.weight.nnz == 30 * size
@@ -245,7 +245,7 @@ class TestRepattern:
         repattern(layer.weight, self.NEW)
         assert not layer.weight.requires_grad
 
-    def test_errors_change_nothing(self, plain: None) -> None:
+    def test_errors_change_nothing(self, interpreted: None) -> None:
         layer = self.layer(ns.NM(2, 3))
         adam, other = torch.optim.Adam(layer.parameters()), torch.optim.Adam(self.layer().parameters())
         train(layer, adam, 1)
@@ -326,7 +326,7 @@ def pruning_of(model: torch.nn.Module, optimizer: Any, final: float = 0.9, end: 
 class TestGradualPruning:
     @each_optimizer
     @pytest.mark.parametrize("sparsifier", [magnitude, lambda f: block_magnitude(2, 1, f)], ids=["magnitude", "blocks"])
-    def test_masked_and_sparse_training_agree(self, kind: str, sparsifier: Any, plain: None) -> None:
+    def test_masked_and_sparse_training_agree(self, kind: str, sparsifier: Any, interpreted: None) -> None:
         """Layers that stay masked end with the values and optimizer state of layers that become sparse half-way."""
         models, optimizers = [network(), network()], []
         for model, sparse_from in zip(models, (None, 0.5), strict=True):
@@ -344,7 +344,7 @@ class TestGradualPruning:
             torch.testing.assert_close(state, at_entries(sparse[0].weight, expected) if state.ndim else expected)
             assert not state.ndim or not expected[~mask].any()
 
-    def test_the_schedule_is_followed_and_pruned_entries_stay_pruned(self, plain: None) -> None:
+    def test_the_schedule_is_followed_and_pruned_entries_stay_pruned(self, interpreted: None) -> None:
         model = network()
         optimizer = OPTIMIZERS["Adam"](model.parameters())
         pruning = pruning_of(model, optimizer, 0.75, 6, sparse_from=0.5)
@@ -359,7 +359,7 @@ class TestGradualPruning:
             assert changed == (4 <= step <= 6)
         assert repr(pruning) == "GradualPruning(step 8, 0.75 of 0 dense and 2 sparse weights)"
 
-    def test_the_optimizer_holds_the_values_in_place_of_the_weight(self, plain: None) -> None:
+    def test_the_optimizer_holds_the_values_in_place_of_the_weight(self, interpreted: None) -> None:
         model = network()
         groups = [{"params": model[0].parameters(), "lr": 0.5}, {"params": model[2].parameters()}]
         optimizer = torch.optim.SGD(groups, lr=0.1, momentum=0.9)
@@ -383,7 +383,7 @@ class TestGradualPruning:
         [(lambda f: block_magnitude(2, 1, f), None), (lambda f: n_m(1 + (f < 0.7), 4), "CSR")],
         ids=["blocks", "n of every m"],
     )
-    def test_steps_record_no_densification(self, sparsifier: Any, format: str | None, plain: None) -> None:
+    def test_steps_record_no_densification(self, sparsifier: Any, format: str | None, interpreted: None) -> None:
         """The sparsifiers read a dense copy of the weight; users could not avoid it."""
         model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Linear(8, 4))
         options = {"sparsifier": sparsifier, "format": format, "sparse_from": 0.5, "weights": "0.weight"}
@@ -396,7 +396,7 @@ class TestGradualPruning:
         assert not entries.of("densification")
 
     @pytest.mark.parametrize("start", ["dense", "sparse"])
-    def test_padding_that_training_fills_warns_once(self, start: str, plain: None) -> None:
+    def test_padding_that_training_fills_warns_once(self, start: str, interpreted: None) -> None:
         model = network()
         if start == "sparse":
             model[0] = SparseLinear.from_dense(model[0], magnitude(0.2), "BCSR(2, 2)")
@@ -411,7 +411,7 @@ class TestGradualPruning:
             warnings.simplefilter("error")
             pruning_of(frozen, None, end=1, format="BCSR(2, 2)").step()
 
-    def test_gradients_of_pruned_entries_are_0(self, plain: None) -> None:
+    def test_gradients_of_pruned_entries_are_0(self, interpreted: None) -> None:
         model = network()
         pruning = pruning_of(model, OPTIMIZERS["SGD"](model.parameters()), 0.5, 1, weights="0.weight", sparse_from=None)
         pruning.step()
@@ -421,7 +421,7 @@ class TestGradualPruning:
 
     @pytest.mark.parametrize("at", [1, 3, 5, 7])
     @each_optimizer
-    def test_checkpoints_resume_bit_for_bit(self, kind: str, at: int, plain: None) -> None:
+    def test_checkpoints_resume_bit_for_bit(self, kind: str, at: int, interpreted: None) -> None:
         """Checkpoints from masked layers, from new sparse layers, and from layers with changed patterns."""
 
         def begin() -> tuple[torch.nn.Sequential, torch.optim.Optimizer, GradualPruning]:
@@ -442,7 +442,7 @@ class TestGradualPruning:
         assert equal(resumed[2].state_dict(), pruning.state_dict())
 
     @pytest.mark.parametrize("at", [2, 5])
-    def test_copies_train_alike(self, at: int, plain: None) -> None:
+    def test_copies_train_alike(self, at: int, interpreted: None) -> None:
         model = network()
         optimizer = OPTIMIZERS["Adam"](model.parameters())
         pruning = pruning_of(model, optimizer, sparse_from=0.5)
@@ -456,7 +456,7 @@ class TestGradualPruning:
         assert equal(copied[0].state_dict(), model.state_dict())
         assert copied[2].fraction == pruning.fraction == 0.9
 
-    def test_frozen_weights_are_pruned_and_stay_frozen(self, plain: None) -> None:
+    def test_frozen_weights_are_pruned_and_stay_frozen(self, interpreted: None) -> None:
         model = network()
         model[0].weight.requires_grad_(False)
         optimizer = OPTIMIZERS["SGD"]([parameter for parameter in model.parameters() if parameter.requires_grad])
@@ -477,7 +477,7 @@ class TestGradualPruning:
             torch.testing.assert_close(tensor, other)
         torch.compiler.reset()
 
-    def test_layers_at_several_places_and_convolutions(self, plain: None) -> None:
+    def test_layers_at_several_places_and_convolutions(self, interpreted: None) -> None:
         shared = torch.nn.Linear(6, 6)
         model = torch.nn.ModuleDict({"a": shared, "b": torch.nn.Sequential(shared), "c": torch.nn.Conv2d(2, 3, 3)})
         pruning = pruning_of(model, None, 0.8, 1, sparse_from=0.8)
@@ -487,7 +487,7 @@ class TestGradualPruning:
         assert isinstance(model["c"], SparseConv2d)
         assert model["c"].weight.nnz == 54 - round(0.8 * 54)
 
-    def test_errors_change_nothing(self, plain: None) -> None:
+    def test_errors_change_nothing(self, interpreted: None) -> None:
         model = network()
         optimizer = OPTIMIZERS["SGD"](model.parameters())
         with pytest.raises(ns.ExpressionError, match=r'weight\("0\.wieght"\) names no parameter: did you mean \'0\.weight\''):
@@ -511,7 +511,7 @@ class TestGradualPruning:
         with pytest.raises(ns.SizeError, match=r"falls from 0\.5 to 0\.25 at step 2"):
             falling.step()
 
-    def test_loading_an_early_state_removes_masks(self, plain: None) -> None:
+    def test_loading_an_early_state_removes_masks(self, interpreted: None) -> None:
         model = network()
         optimizer = OPTIMIZERS["SGD"](model.parameters())
         pruning = pruning_of(model, optimizer, 0.5, 1, sparse_from=None)
@@ -524,7 +524,7 @@ class TestGradualPruning:
         assert int((model[0].weight.grad != 0).all(1).sum()) > 0
         assert (pruning.count, pruning.fraction) == (0, 0)
 
-    def test_states_of_other_models_are_refused(self, plain: None) -> None:
+    def test_states_of_other_models_are_refused(self, interpreted: None) -> None:
         model = network()
         pruning, other = pruning_of(model, None, 0.9, 1), pruning_of(network(), None, 0.9, 1, weights="0.weight")
         early = pruning.state_dict()
@@ -555,7 +555,7 @@ class TestMaskedAnew:
         assert weight.grad is not None
         torch.testing.assert_close(weight.grad, upstream.t() @ x + 0.5 * ~mask * weight)
 
-    def test_masks_follow_the_weight_and_settle(self, plain: None) -> None:
+    def test_masks_follow_the_weight_and_settle(self, interpreted: None) -> None:
         torch.manual_seed(0)
         model = torch.nn.Sequential(torch.nn.Linear(6, 8), torch.nn.ReLU(), torch.nn.Linear(8, 3))
         optimizer = OPTIMIZERS["Adam"](model.parameters())

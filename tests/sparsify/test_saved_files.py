@@ -14,7 +14,7 @@ from torch.distributed import checkpoint
 import numscorch as ns
 from numscorch.sparsify import SparsityPlan, load_patterns, magnitude, sparsify_model
 
-pytestmark = pytest.mark.usefixtures("plain")
+pytestmark = pytest.mark.usefixtures("interpreted")
 
 
 def named_as_dense(model: Any, state: dict[str, Any]) -> list[str]:

@@ -34,7 +34,7 @@ from numscorch.sparsify import (
 from numscorch.sparsify.advice import SpeedUp
 from numscorch.tensors.parameter import SparseParameter
 
-pytestmark = pytest.mark.usefixtures("seeded", "plain")
+pytestmark = pytest.mark.usefixtures("seeded", "interpreted")
 half = magnitude(0.5)
 ALL = SparsityPlan().weight("*weight", half)
 

@@ -38,7 +38,7 @@ from numscorch.sparsify import (
 )
 
 pytestmark = [
-    pytest.mark.usefixtures("seeded", "plain"),
+    pytest.mark.usefixtures("seeded", "interpreted"),
     pytest.mark.filterwarnings("ignore:`?torch.(nn.utils.weight_norm|jit)", "ignore:Initializing zero-element"),
 ]
 half = magnitude(0.5)

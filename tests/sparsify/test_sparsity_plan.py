@@ -28,7 +28,7 @@ from numscorch.sparsify import (
     uniform,
 )
 
-pytestmark = pytest.mark.usefixtures("plain")
+pytestmark = pytest.mark.usefixtures("interpreted")
 half = magnitude(0.5)
 
 

@@ -9,7 +9,7 @@ from trainers import X, dense_network, each_dynamic, gradual, network, started
 import numscorch as ns
 from numscorch.sparsify import repattern, schedules
 
-pytestmark = pytest.mark.usefixtures("plain")
+pytestmark = pytest.mark.usefixtures("interpreted")
 
 
 class TestPassesOutOfOrder:

@@ -32,7 +32,7 @@ class SparseNet(torch.nn.Module):
 
 
 @pytest.fixture
-def net(plain: None) -> SparseNet:
+def net(interpreted: None) -> SparseNet:
     torch.manual_seed(0)
     return SparseNet()
 
@@ -67,7 +67,7 @@ def test_optimizers(optimizer: str, net: SparseNet) -> None:
 
 
 @pytest.mark.parametrize("format", [ns.CSR, ns.CSC, ns.COO(2), ns.BCSR(2, 2), ns.ELL], ids=lambda f: f.name)
-def test_the_gradient_is_that_of_a_masked_layer(format: ns.Format, plain: pytest.MonkeyPatch) -> None:
+def test_the_gradient_is_that_of_a_masked_layer(format: ns.Format, interpreted: None) -> None:
     net = SparseNet(format)
     dense = D.clone().requires_grad_()
     net(x).square().sum().backward()
@@ -157,7 +157,7 @@ def test_python_protocols() -> None:
         bool(A)
 
 
-def test_writing_in_place_keeps_the_pattern(plain: pytest.MonkeyPatch) -> None:
+def test_writing_in_place_keeps_the_pattern(interpreted: None) -> None:
     A = ns.from_torch(D)
     other = ns.from_torch(torch.eye(5, 4))
     for call in (lambda: A.clone().add_(other), lambda: A.clone().copy_(other)):

@@ -17,7 +17,7 @@ from training_cases import equal, stored
 import numscorch as ns
 from numscorch.sparsify import SET, GradualPruning, RigL, SparsityPlan, magnitude, resparsify, settle, sparsify_model, straight_through
 
-pytestmark = pytest.mark.usefixtures("plain")
+pytestmark = pytest.mark.usefixtures("interpreted")
 
 
 class TestUnsupportedLayers:

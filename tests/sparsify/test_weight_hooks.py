@@ -16,7 +16,7 @@ from numscorch.sparsify import (
     straight_through,
 )
 
-pytestmark = pytest.mark.usefixtures("plain")
+pytestmark = pytest.mark.usefixtures("interpreted")
 
 
 class TestHooksOfWeights:

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 
 import numscorch as ns
 
-pytestmark = pytest.mark.usefixtures("plain")
+pytestmark = pytest.mark.usefixtures("interpreted")
 
 
 def cube() -> ns.SparseTensor:

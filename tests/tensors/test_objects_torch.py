@@ -19,7 +19,7 @@ from torch.utils.data import DataLoader, TensorDataset, default_collate
 import numscorch as ns
 from numscorch.tensors.pattern import named_arrays
 
-pytestmark = pytest.mark.usefixtures("plain")
+pytestmark = pytest.mark.usefixtures("interpreted")
 D = torch.tensor([[0.0, 2.0, 0.0, 5.0], [3.0, 0.0, 1.0, 0.0], [0.0, 0.0, 0.0, 4.0]])
 FORMATS = [ns.CSR, ns.CSC, ns.COO(2), ns.BCSR(3, 2), ns.ELL, ns.DIA, ns.Format("(i, j) -> (i: hash, j: bitmap)")]
 formats = pytest.mark.parametrize("format", FORMATS, ids=lambda f: f.name)

@@ -15,7 +15,7 @@ import numscorch as ns
 from numscorch.tensors.suggestions import ATTRIBUTES, SUGGESTIONS, UNSUPPORTED_FUNCTIONS
 
 sp = pytest.importorskip("scipy.sparse")
-pytestmark = pytest.mark.usefixtures("plain")
+pytestmark = pytest.mark.usefixtures("interpreted")
 D = torch.tensor([[0.0, 2.0, 0.0], [3.0, 0.0, 4.0], [0.0, 0.0, 5.0]])
 KINDS = ("csr", "csc", "coo", "bsr", "dia", "lil", "dok")
 OF_REAL_TENSORS = {"imag"}  # an AttributeError of real tensors, as in torch

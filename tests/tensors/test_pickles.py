@@ -17,6 +17,8 @@ from numscorch.sparsify import SparsityPlan, magnitude, schedules
 from numscorch.tensors.pattern import Pattern
 from numscorch.tensors.validate import checked_pattern
 
+pytestmark = pytest.mark.usefixtures("interpreted")
+
 
 @pytest.mark.parametrize("fmt", [ns.CSR, ns.COO(2), ns.BCSR(2, 3), ns.DIA, ns.ELL, ns.Format("(i, j) -> (i: hash, j: bitmap)")], ids=str)
 @pytest.mark.filterwarnings("ignore:.* stores .* values for")

@@ -32,7 +32,7 @@ def test_pattern_levels_below_narrow_coordinates(text: str) -> None:
     assert A.to_dense().nonzero().tolist() == [[1, 0], [3, 3]]
 
 
-def test_values_outside_the_shape_are_ignored(plain: None) -> None:
+def test_values_outside_the_shape_are_ignored(interpreted: None) -> None:
     full = UNEVEN.with_values(torch.ones(UNEVEN.pattern.nnz))
     assert ns.einsum("ij->", full).item() == 25
     assert ns.sum(full, 1).tolist() == [5.0] * 5
@@ -40,7 +40,7 @@ def test_values_outside_the_shape_are_ignored(plain: None) -> None:
     assert torch.equal((full @ full.T).to_dense(), torch.full((5, 5), 5.0))
 
 
-def test_unordered_runs_are_sorted_first(plain: None) -> None:
+def test_unordered_runs_are_sorted_first(interpreted: None) -> None:
     fmt = Format("(i, j) -> (i: compressed(unique=False, ordered=False), j: singleton)")
     arrays = ((torch.tensor([0, 4]), torch.tensor([2, 0, 2, 1])), (torch.tensor([1, 0, 0, 2]),))
     A = ns.SparseTensor(Pattern(fmt, (3, 3), arrays), torch.tensor([1.0, 2.0, 4.0, 8.0]))
@@ -48,7 +48,7 @@ def test_unordered_runs_are_sorted_first(plain: None) -> None:
     assert ns.einsum("ij->", A).item() == 15
 
 
-def test_positions_without_entries_hold_zeros(plain: None) -> None:
+def test_positions_without_entries_hold_zeros(interpreted: None) -> None:
     A = ns.from_coo([[0, 3], [1, 3]], [1.0, 2.0], (64, 64), "(i, j) -> (i: dense, j: band(3, 3))")
     assert (A * 2).values.sum().item() == 6
 

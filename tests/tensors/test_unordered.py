@@ -24,7 +24,7 @@ def sparse(array: np.ndarray, fmt: Format = ns.CSR) -> ns.SparseTensor:
 
 
 @pytest.fixture
-def product(plain: None) -> tuple[ns.SparseTensor, np.ndarray]:
+def product(interpreted: None) -> tuple[ns.SparseTensor, np.ndarray]:
     a, b = random_matrix(9, 12, 0), random_matrix(12, 15, 1)
     return sparse(a) @ sparse(b), a @ b
 
@@ -65,7 +65,7 @@ def test_products_and_maps_sort_nothing(product: tuple[ns.SparseTensor, np.ndarr
     assert not [key for key in result.pattern.derived if isinstance(key, tuple) and key[0] == "converted"]
 
 
-def test_requested_formats_are_sorted(plain: None) -> None:
+def test_requested_formats_are_sorted(interpreted: None) -> None:
     a = random_matrix(9, 9, 3)
     A = sparse(a)
     result = ns.einsum("ij,jk->ik", A, A, format=ns.CSR)
@@ -76,7 +76,7 @@ def test_requested_formats_are_sorted(plain: None) -> None:
     np.testing.assert_array_equal(ns.einsum("ij,jk->ik", A.to_torch(), A.to_torch()).to_dense(), native.to_dense())
 
 
-def test_auto_is_dense_where_the_result_is_nearly_full(plain: None) -> None:
+def test_auto_is_dense_where_the_result_is_nearly_full(interpreted: None) -> None:
     A, B = sparse(random_matrix(40, 40, 5, 0.3)), sparse(random_matrix(40, 40, 6, 0.01))
     assert isinstance(ns.einsum("ij,jk->ik", A, A, format="auto"), torch.Tensor)
     thin = ns.einsum("ij,jk->ik", B, B, format="auto")
@@ -88,7 +88,7 @@ def test_auto_is_dense_where_the_result_is_nearly_full(plain: None) -> None:
 
 @pytest.mark.parametrize("text", ["A[i,j] - relu(A[i,j])", "A[i,j] + A[i,j]", "A[i,j] * A[i,j] - A[i,j]", "maximum(A[i,j], A[i,j])"])
 @pytest.mark.parametrize("fmt", [UNORDERED, Format("(i, j) -> (i: dense, j: hash)")], ids=str)
-def test_repeated_operands_need_no_order(text: str, fmt: Format, plain: pytest.MonkeyPatch) -> None:
+def test_repeated_operands_need_no_order(text: str, fmt: Format, interpreted: None) -> None:
     array = random_matrix(7, 9, 5)
     A = sparse(array, fmt)
     result = ns.evaluate(f"R[i,j] = {text}", A=A).to_dense()
