@@ -16,7 +16,7 @@ from ..ir.workspace_levels import Marked, PackedWorkspace, Workspace
 from ..schedule.facts import Target
 from .environment import Env
 from .hoisting import hoist_loads
-from .long_sums import Lengths, block_sums
+from .long_sums import block_sums
 from .lowering import lower
 from .peephole import shorten, simplify
 from .result_assembly import Appending, Assembly, Placement, Spacing, Stage, is_spaced
@@ -127,16 +127,13 @@ def _appends(stmt: ix.Stmt, stage: Stage) -> bool:
     return stage == "once" or bound_of(stmt) is not None
 
 
-def assemble(stmt: ix.Stmt, target: Target, stage: Stage = "fill", lengths: Lengths | None = None) -> KernelBody:
-    """Lower a scheduled statement into the functions of one stage, with only the parameters that they use.
-
-    ``lengths`` maps loop variables to approximate trip counts, which decide the sums that are split into blocks.
-    """
+def assemble(stmt: ix.Stmt, target: Target, stage: Stage = "fill") -> KernelBody:
+    """Lower a scheduled statement into the functions of one stage, with only the parameters that they use."""
     operands = ix.operands_of(stmt)
     known = _all_params(stmt, operands)
     body = simplify(hoist_loads(_loop_ir(stmt, operands, stage), target.registers // 2))
     starts = {p.name for p in known if p.what == "pos"}
-    body = block_sums(shorten(body, starts), lengths or {})
+    body = block_sums(shorten(body, starts))
     parallel, used = has_threads(body), names_used(body)
     if parallel:
         used |= {f"{p.of}_{PARTS[p.what]}" for p in known if p.what in PARTS and p.name in used}

@@ -1,18 +1,16 @@
-"""Long sums: loops that add many terms to a register run in blocks, each with a separate sum.
+"""Long sums: loops with partial sums run in blocks, each of which adds to separate registers.
 
-The rounding error of a sequential sum grows with its number of terms: the sum of 10^7 terms of 0.1 in float32 is wrong by 0.6
-%. So a long loop runs in blocks of ``SUM_BLOCK`` terms. The loop over blocks is split in the same way, so the sums form a
-tree. Short loops do not change. A loop over a run of positions gets both forms, because a few rows may be long.
+``schedule.block_sums`` chooses the partial sums. A loop over a run of positions gets both forms, because a few rows may be long.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 
 from ..ir.dtype import DTYPES
+from ..ir.index import FlatSum, Forall, loops_of, operands_of
 from ..ir.loop import (
     NESTED,
     Accumulate,
@@ -24,7 +22,6 @@ from ..ir.loop import (
     Expr,
     For,
     If,
-    Load,
     Stmt,
     Var,
     While,
@@ -35,32 +32,47 @@ from ..ir.loop import (
     names_in,
     names_used,
     names_written,
-    registers_of,
     rewrite,
     until,
-    walk,
     walk_block,
     walked_by,
 )
 from ..schedule import tuning
 
-LONG = 4 * tuning.SUM_BLOCK  # number of terms from which a sum is split into blocks
-APART = tuning.SUM_BLOCK // 2  # number of terms from which an inner loop gets a separate sum
-Lengths = Mapping[str, float]  # approximate lengths of loops, keyed by the loop variable
 Sums = Mapping[str, Expr]  # initial zeros of registers, keyed by the register
 Names = Mapping[str, str]  # registers of partial sums, keyed by the register of the sum
 
 
-def block_sums(block: Block, lengths: Lengths, cleared: Sums | None = None) -> Block:
-    """Split long sums into blocks. ``lengths`` maps loop variables to approximate lengths.
+def with_sums(block: Block, loop: Forall) -> Block:
+    """Pass the partial sums of a loop of index notation on to the loops to which it was lowered.
+
+    These count its variable, or positions of levels that the variable indexes.
+    """
+    if loop.sums is None:
+        return block
+    levels = [(access, at) for access in operands_of(loop) for at in range(len(access.indices))]
+    variables = {inner.var for inner in loops_of(loop)} if isinstance(loop.tag, FlatSum) else {loop.var}
+    counted = {loop.var.name, *(f"p{access.tensor}{at + 1}" for access, at in levels if access.level_var(at) in variables)}
+
+    def passed_on(stmt: Stmt) -> Block:
+        if isinstance(stmt, For | While) and (counter := _counter(stmt)) is not None and counter[0].name in counted:
+            return (replace(stmt, sums=loop.sums),)
+        return (stmt,)
+
+    return rewrite(block, passed_on)
+
+
+def block_sums(block: Block, cleared: Sums | None = None) -> Block:
+    """Split loops with partial sums into blocks that add to separate registers.
 
     ``cleared`` maps registers that are zero before the block to their zeros.
 
+    >>> from ..ir.tags import PartialSums
     >>> t, p, n, x = (Var(name) for name in ("t", "p", "n", "x"))
     >>> summed = (Assign(t, Const(0.0, "float32")), For(p, Const(0), n, (Accumulate(t, x[p]),)))
-    >>> block_sums(summed, {"p": 100}) == summed
+    >>> block_sums(summed) == summed
     True
-    >>> *_, loop = block_sums(summed, {"p": 10**4})
+    >>> *_, loop = block_sums((summed[0], replace(summed[1], sums=PartialSums((64,)))))
     >>> loop.step, [stmt.var.name for stmt in loop.body]
     (Const(value=64, dtype=None), ['t_part1', 'p', 't'])
     """
@@ -73,12 +85,12 @@ def block_sums(block: Block, lengths: Lengths, cleared: Sums | None = None) -> B
             else:
                 cleared.pop(stmt.var.name, None)
         if isinstance(stmt, If):
-            stmt = map_blocks(stmt, partial(block_sums, lengths=lengths, cleared=dict(cleared)))
+            stmt = map_blocks(stmt, partial(block_sums, cleared=dict(cleared)))
         elif isinstance(stmt, For | While):
             counter = _counter(stmt)
             sums = {name: zero for name, zero in cleared.items() if _is_summed(name, stmt.body)} if counter else {}
-            stmt = map_blocks(map_blocks(stmt, partial(_separate_sums, sums=sums, lengths=lengths)), partial(block_sums, lengths=lengths))
-            stmt = _in_blocks(stmt, *counter, sums, lengths) if counter and sums else stmt
+            stmt = map_blocks(map_blocks(stmt, partial(_separate_sums, sums=sums)), block_sums)
+            stmt = _in_blocks(stmt, *counter, sums) if counter and sums else stmt
         out.append(stmt)
     return tuple(out)
 
@@ -107,56 +119,6 @@ def _counter(loop: For | While) -> tuple[Var, int] | None:
             return None
 
 
-def _steps(loop: For | While, lengths: Lengths) -> float:
-    """Estimate the number of steps of a loop; a loop over consecutive runs covers all of them. An unknown length counts as one step."""
-    if (counter := _counter(loop)) is None:
-        return 1.0
-    var, step = counter
-    length = lengths.get(var.name, 1.0)
-    match loop:
-        case For(_, Load(_, Load(Var(above), _))):
-            length *= lengths.get(f"p{above.removesuffix('_pos')}", 1.0)
-    return length / step
-
-
-def _terms(loop: For | While, sums: Sums, lengths: Lengths) -> float:
-    """Estimate the number of terms that a loop adds to a register."""
-    return max(_steps(loop, lengths), 1.0) * _terms_of_block(loop.body, sums, lengths)
-
-
-def _terms_of_block(block: Block, sums: Sums, lengths: Lengths) -> float:
-    """Estimate the number of terms that a block adds to a register; an inner loop of many terms adds one separate sum."""
-    terms = (_terms(loop, sums, lengths) for loop in _loops(block, sums))
-    added: Counter[str] = Counter()
-    for stmt in block:
-        if isinstance(stmt, Assign | Accumulate):
-            added[stmt.var.name] += _terms_of(stmt.value)
-    return max([1.0, *(float(added[name]) for name in sums), *(1.0 if length >= APART else length for length in terms)])
-
-
-def _terms_of(value: Expr) -> int:
-    """Return how many terms a value adds to one register: one, or the number of registers of a tile that are added in order.
-
-    >>> x, total = call("load", Var("x_vals"), Var("p"), 8, 4), Var("t")
-    >>> _terms_of(call("accumulate", total, x)), _terms_of(call("add", total, x))
-    (4, 1)
-    """
-    match value:
-        case Call("accumulate" | "dot" | "dots", args):
-            return max((registers_of(part) for arg in args for part in walk(arg)), default=1)
-        case _:
-            return 1
-
-
-def _loops(block: Block, sums: Sums) -> Iterator[For | While]:
-    """Yield the outermost loops of a block that add to some of these registers."""
-    for stmt in block:
-        if isinstance(stmt, For | While) and sums and not names_written(stmt.body).isdisjoint(sums):
-            yield stmt
-        elif isinstance(stmt, If):
-            yield from _loops((*stmt.body, *stmt.orelse), sums)
-
-
 def _is_summed(name: str, block: Block) -> bool:
     """Whether a block adds to a register, but doesn't read or write it otherwise."""
     added = 0
@@ -183,16 +145,14 @@ def _adds_to(name: str, value: Expr) -> bool:
             return False
 
 
-def _in_blocks(loop: For | While, var: Var, step: int, sums: Sums, lengths: Lengths) -> Stmt:
-    """Split a loop into blocks of ``SUM_BLOCK`` terms, and blocks of ``SUM_BLOCK`` blocks, and so on; short runs stay one loop."""
-    per_step, terms, widths = _terms_of_block(loop.body, sums, lengths), _terms(loop, sums, lengths), list[int]()
-    width = max(int(tuning.SUM_BLOCK / per_step), 1) * step
-    while terms >= LONG:
-        widths.append(width)
-        width, terms = width * tuning.SUM_BLOCK, terms / tuning.SUM_BLOCK
+def _in_blocks(loop: For | While, var: Var, step: int, sums: Sums) -> Stmt:
+    """Split a loop into blocks, and blocks of blocks, of its widths. A loop over a run, which may be short, gets both forms."""
+    if loop.sums is None or not loop.sums.widths:
+        return loop
+    widths = [width * step for width in loop.sums.widths]
     nest = _nest(loop, var, sums, widths)
-    if isinstance(loop, For) and widths and not isinstance(loop.start, Const):
-        return If(loop.start + widths[0] * (LONG // tuning.SUM_BLOCK) < loop.stop, (nest,), (loop,))
+    if isinstance(loop, For) and not isinstance(loop.start, Const):
+        return If(loop.start + widths[0] * tuning.FEWEST_SUM_BLOCKS < loop.stop, (nest,), (loop,))
     return nest
 
 
@@ -218,17 +178,17 @@ def _nest(loop: For | While, var: Var, sums: Sums, widths: list[int]) -> For | W
             raise TypeError(f"expected a loop that counts a variable, found {loop}")
 
 
-def _separate_sums(block: Block, sums: Sums, lengths: Lengths) -> Block:
-    """Give each loop of many terms in a block separate sums, and add them to the outer sums after the loop."""
+def _separate_sums(block: Block, sums: Sums) -> Block:
+    """Give each loop with partial sums in a block separate registers, and add them to the outer sums after the loop."""
     out: list[Stmt] = []
     for stmt in block:
         written = names_written((stmt,)) if sums else set()
         zeros = {name: zero for name, zero in sums.items() if name in written}
-        if zeros and isinstance(stmt, For | While) and _counter(stmt) and _terms(stmt, zeros, lengths) >= APART:
+        if zeros and isinstance(stmt, For | While) and stmt.sums is not None:
             names = {name: f"{name}_apart" for name in zeros}
             out += [*_clear({names[name]: zero for name, zero in zeros.items()}), *_rename((stmt,), names), *_add_parts(zeros, names)]
         elif zeros and isinstance(stmt, For | While | If):
-            out.append(map_blocks(stmt, partial(_separate_sums, sums=zeros, lengths=lengths)))
+            out.append(map_blocks(stmt, partial(_separate_sums, sums=zeros)))
         else:
             out.append(stmt)
     return tuple(out)

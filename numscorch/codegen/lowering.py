@@ -15,6 +15,7 @@ from ..ir.workspace_levels import Held, Marked, Workspace
 from .coiteration import loop, lower_blended
 from .environment import Env, Lanes, clear, partial_register, size_of
 from .expressions import guarded, is_varying, joined, load, lower_product, named_position
+from .long_sums import with_sums
 from .scattering import lower_blocks
 from .table_loops import lower_constant, lower_kind_tiles, lower_kinds, registers_of
 from .transpose import lower_transposed
@@ -46,7 +47,11 @@ def lower(stmt: ix.Stmt, env: Env) -> Block:
 
 
 def lower_forall(stmt: ix.Forall, env: Env) -> Block:
-    """Lower a loop according to its tag."""
+    """Lower a loop according to its tag, and pass its partial sums on."""
+    return with_sums(_lower_tagged(stmt, env), stmt)
+
+
+def _lower_tagged(stmt: ix.Forall, env: Env) -> Block:
     match stmt.tag:
         case ix.Serial():
             return lower_serial(stmt, env)
@@ -121,8 +126,8 @@ def lower_where(stmt: ix.Where, env: Env) -> Block:
     if has_level(target, Workspace):
         return lower_workspace(stmt, env, lower)
     match stmt.producer:
-        case ix.Forall(tag=ix.FlatSum() as tag):
-            return _lower_entries(stmt, tag, target, env)
+        case ix.Forall(tag=ix.FlatSum() as tag) as producer:
+            return _lower_entries(stmt, producer, tag, target, env)
         case ix.Forall(tag=ix.Parallel()):
             return _lower_parallel_sum(stmt, target, env)
     if not target.is_scalar:
@@ -190,12 +195,12 @@ def sum_of_blocks(total: Var, dtype: str) -> Block:
     return Assign(total, Const(0.0, dtype)), For(block, Const(0), Var("blocks"), (Accumulate(total, Var("partial_vals")[block]),))
 
 
-def _lower_entries(stmt: ix.Where, tag: ix.FlatSum, target: ix.TensorVar, env: Env) -> Block:
+def _lower_entries(stmt: ix.Where, producer: ix.Forall, tag: ix.FlatSum, target: ix.TensorVar, env: Env) -> Block:
     """Sum the entries in full steps of all registers, then the remaining entries one by one, and run the consumer.
 
     Blocks consist of full steps. Their number does not depend on the number of threads, and their sums are added in order.
     """
-    loops, term = ix.loops_of(stmt.producer), next(ix.assignments(stmt.producer))
+    loops, term = ix.loops_of(producer), next(ix.assignments(producer))
     walked = next(a.tensor for a in ix.accesses_in(term.rhs) if not a.tensor.is_scalar and a.tensor.shares is None)
     name, depth = walked.name, len(walked.format.levels)
     position, entries, steps, split = Var(f"p{name}{depth}"), Var(f"{name}_entries"), Var(f"{name}_steps"), Var(f"p{name}{depth}_split")
@@ -209,7 +214,7 @@ def _lower_entries(stmt: ix.Where, tag: ix.FlatSum, target: ix.TensorVar, env: E
             raise ScheduleError(f"{term} needs {', '.join(sorted(needed))}, which a loop over entries does not compute")
         return For(position, first, stop, body, step=Const(width))
 
-    total, register, block, width = Var("total"), Var(target.name), Var("block"), tag.lanes * tag.registers
+    total, register, block, width = Var("total"), Var(target.name), Var("block"), tag.width
     first, stop = (steps * at // Var("blocks") * width for at in (block, block + 1))
     if width == 1:
         sums: Block = (*clear(target, env.with_register(target.name, register)), sum_into(register, first, stop, env))
@@ -223,7 +228,8 @@ def _lower_entries(stmt: ix.Where, tag: ix.FlatSum, target: ix.TensorVar, env: E
     run = loop_over_blocks((*sums, Store(Var("partial_vals"), block, register)))
     workers = For(Var("worker"), Const(0), Var("workers"), (run,), parallel=True)
     consumer = lower(stmt.consumer, env.with_register(target.name, total))
-    return (Assign(steps, entries // width), workers, *sum_of_blocks(total, target.dtype), *rest, *consumer)
+    blocks = with_sums((workers,), producer)
+    return (Assign(steps, entries // width), *blocks, *sum_of_blocks(total, target.dtype), *rest, *consumer)
 
 
 def lower_tile(stmt: ix.Forall, size: int, env: Env) -> Block:
@@ -244,7 +250,7 @@ def lower_tile(stmt: ix.Forall, size: int, env: Env) -> Block:
 def lower_vector(stmt: ix.Forall, tag: ix.Vector, env: Env) -> Block:
     """Loop over full tiles of registers, then take the tail of the extent. Only the last cache tile reaches the tail."""
     base, size = Var(stmt.var.name), size_of(stmt.var)
-    width = tag.lanes * tag.registers
+    width = tag.width
     full = (size // width) * width if tag.tail and width else size
     start, stop = env.tiles.get(stmt.var, (Const(0), full))
     targets = [a.lhs.tensor for a in ix.assignments(stmt.body)] if env.lanes is None else []

@@ -16,7 +16,6 @@ from ..machine.fingerprints import hashed
 from ..schedule.facts import FORGET, Target
 from ..schedule.statements import NAMES as WORKSPACES
 from .assembly import KernelBody, Param, assemble, at_stage
-from .long_sums import Lengths
 from .python import emit_function
 from .result_assembly import Stage
 from .workspaces import workspaces_of
@@ -57,18 +56,11 @@ class Source:
         return self.program.params
 
 
-def generate(stmt: ix.Stmt, target: Target, stage: Stage = "fill", lengths: Lengths | None = None) -> Source:
-    """Generate the source of one stage of a scheduled statement.
-
-    Equal statements have equal text if their ``lengths`` split the same sums into blocks. Recent sources are remembered.
-    """
-    return _generated(stmt, target, stage, tuple((lengths or {}).items()))
-
-
 @lru_cache(maxsize=1024)
-def _generated(stmt: ix.Stmt, target: Target, stage: Stage, lengths: tuple[tuple[str, float], ...]) -> Source:
+def generate(stmt: ix.Stmt, target: Target, stage: Stage = "fill") -> Source:
+    """Generate the source of one stage of a scheduled statement. Recent sources are remembered."""
     stmt = at_stage(stmt, stage)
-    program = assemble(stmt, target, stage, dict(lengths))
+    program = assemble(stmt, target, stage)
     body = "\n\n".join(map(emit_function, program.functions))
     note = f"\n{NOTES[stage]}\n" if NOTES[stage] else ""
     head = "\n\n".join(part for part in (_imports(program), _tables(program.functions)) if part)
@@ -76,7 +68,7 @@ def _generated(stmt: ix.Stmt, target: Target, stage: Stage, lengths: tuple[tuple
     return Source(f"kernel_{hashed(text, target)}", text, program)
 
 
-FORGET.append(_generated.cache_clear)
+FORGET.append(generate.cache_clear)
 
 
 def _header(stmt: ix.Stmt) -> str:

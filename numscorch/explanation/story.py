@@ -13,7 +13,6 @@ from ..frontend.problem import Problem
 from ..frontend.requests import NAMES, Operand, Request
 from ..ir.format import dense
 from ..ir.index import PATTERN, Forall, TensorVar, accesses_in, assignments, loops_of
-from ..ir.tags import Tag
 from ..runtime.pieces import operand_to_cut
 from ..schedule import Step
 from .roofline import TimedRun
@@ -124,9 +123,10 @@ def pass_adding(workspace: TensorVar, steps: Sequence[Step]) -> str:
     return _first(steps, lambda step: workspace.name in {assignment.lhs.tensor.name for assignment in assignments(step.stmt)})
 
 
-def description(tag: Tag) -> str:
-    """The first sentence of a tag's documentation."""
-    return " ".join((tag.__doc__ or "").split()).partition(". ")[0].rstrip(".") + "."
+def description(loop: Forall) -> str:
+    """The first sentences of the documentation of a loop's tag and of its partial sums."""
+    texts = [" ".join((part.__doc__ or "").split()) for part in (loop.tag, loop.sums) if part is not None]
+    return " ".join(text.partition(". ")[0].rstrip(".") + "." for text in texts)
 
 
 def costs_in(why: str) -> list[tuple[str, float]]:

@@ -24,6 +24,7 @@ from .tags import (
     Gallop as Gallop,
     Jam as Jam,
     Parallel as Parallel,
+    PartialSums as PartialSums,
     Positions as Positions,
     Serial as Serial,
     Specialize as Specialize,
@@ -206,14 +207,15 @@ class Assignment:
 
 @dataclass(frozen=True, slots=True)
 class Forall:
-    """forall(i, body): run body once for each coordinate of i."""
+    """forall(i, body): run body once for each coordinate of i. ``sums``: how the loop adds a long sum; None if it adds no such sum."""
 
     var: IndexVar
     body: Stmt
     tag: Tag = SERIAL
+    sums: PartialSums | None = None
 
     def __str__(self) -> str:
-        return f"{self.tag}({self.var}, {self.body})"
+        return f"{self.tag}({self.var}{'' if self.sums is None else f': {self.sums}'}, {self.body})"
 
 
 @dataclass(frozen=True, slots=True)

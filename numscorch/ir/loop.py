@@ -11,6 +11,8 @@ from functools import partial, reduce
 from operator import is_
 from typing import TypeVar
 
+from .tags import PartialSums
+
 
 class Operators:
     """Operators that build loop expressions."""
@@ -162,7 +164,7 @@ class Do:
 
 @dataclass(frozen=True, slots=True)
 class For:
-    """for var in range(start, stop, step): body; with prange if ``parallel``"""
+    """for var in range(start, stop, step): body; with prange if ``parallel``, and the partial sums of its statement's loop"""
 
     var: Var
     start: Expr
@@ -170,14 +172,16 @@ class For:
     body: tuple[Stmt, ...]
     step: Expr = Const(1)
     parallel: bool = False
+    sums: PartialSums | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class While:
-    """while condition: body"""
+    """while condition: body, with the partial sums of its statement's loop"""
 
     condition: Expr
     body: tuple[Stmt, ...]
+    sums: PartialSums | None = None
 
 
 @dataclass(frozen=True, slots=True)

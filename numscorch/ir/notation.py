@@ -27,6 +27,7 @@ from .index import (
     Jam,
     Literal,
     Parallel,
+    PartialSums,
     Positions,
     Serial,
     Specialize,
@@ -43,7 +44,7 @@ from .index import (
 
 T = TypeVar("T")
 TOKEN = re.compile(
-    r"\s*(\w+_forall<[^>]*>|stored\s+max=(?!=)|(?:max|min)=(?!=)|[A-Za-z_]\w*|(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?[jJ]?"
+    r"\s*(\w+_forall<[^>]*>|sums<[^>]*>|stored\s+max=(?!=)|(?:max|min)=(?!=)|[A-Za-z_]\w*|(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?[jJ]?"
     r"|[-+*]=|[=!<>]=|\*\*|//|[-+*/%=(),\[\]<>]|\S)"
 )
 STORED = "stored"
@@ -200,10 +201,19 @@ class _Parser:
         tag = self.tag(self.take())
         self.take("(")
         var = IndexVar(self.name())
+        sums = self.sums() if self.peek() == ":" else None
         self.take(",")
         body = self.statement()
         self.take(")")
-        return Forall(var, body, tag)
+        return Forall(var, body, tag, sums)
+
+    def sums(self) -> PartialSums:
+        """Parse the partial sums of a loop, such as ``: sums<64>``."""
+        self.take(":")
+        token = self.take()
+        if re.fullmatch(rf"sums(<{COUNT}(, {COUNT})*>)?", token) is None:
+            raise self.error(f"expected sums, found {token}")
+        return PartialSums(tuple(map(int, re.findall(COUNT, token))))
 
     def tag(self, token: str) -> Tag:
         for pattern, build in TAGS:

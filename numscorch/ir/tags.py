@@ -16,6 +16,11 @@ class BaseTag:
 
     spelling: ClassVar[str] = ""  # by default, the name of the class followed by _forall
 
+    @property
+    def width(self) -> int:
+        """The coordinates, or positions, of one step of the loop."""
+        return 1
+
     def __str__(self) -> str:
         spelling = self.spelling or f"{type(self).__name__.lower()}_forall"
         values = [(field.name, getattr(self, field.name)) for field in fields(self)]
@@ -36,7 +41,7 @@ class Parallel(BaseTag):
 
 
 @dataclass(frozen=True, slots=True)
-class Vector:
+class Vector(BaseTag):
     """Run tiles of SIMD registers.
 
     Args:
@@ -53,6 +58,10 @@ class Vector:
     masked: bool = False
     overlapped: bool = False
 
+    @property
+    def width(self) -> int:
+        return self.lanes * self.registers
+
     def __str__(self) -> str:
         shape = f"{self.lanes} x {self.registers or self.tail}"
         rest = (f", rest {self.tail}" if self.tail else "") if self.registers else ", once"
@@ -65,6 +74,10 @@ class Unroll(BaseTag):
 
     times: int
 
+    @property
+    def width(self) -> int:
+        return self.times
+
 
 @dataclass(frozen=True, slots=True)
 class Positions(BaseTag):
@@ -76,9 +89,13 @@ class Positions(BaseTag):
     lanes: int
     spelling: ClassVar[str] = "position_forall"
 
+    @property
+    def width(self) -> int:
+        return self.lanes
+
 
 @dataclass(frozen=True, slots=True)
-class FlatSum:
+class FlatSum(BaseTag):
     """Sum all entries of the operand below in one loop over positions, in tiles of ``registers`` registers of ``lanes`` values.
 
     Blocks of positions run in parallel.
@@ -86,6 +103,10 @@ class FlatSum:
 
     lanes: int
     registers: int
+
+    @property
+    def width(self) -> int:
+        return self.lanes * self.registers
 
     def __str__(self) -> str:
         return f"entry_forall<{self.lanes} x {self.registers}>"
@@ -153,6 +174,19 @@ class Specialize(BaseTag):
     """
 
     over: Literal["kinds", "tiles", "coordinates"]
+
+
+@dataclass(frozen=True, slots=True)
+class PartialSums:
+    """Add the loop's terms in registers of their own. ``widths`` are steps per register, then steps per sum of such registers, and so on.
+
+    Without widths, one register takes all terms of the loop, before a sum around the loop takes that register.
+    """
+
+    widths: tuple[int, ...] = ()
+
+    def __str__(self) -> str:
+        return f"sums<{', '.join(map(str, self.widths))}>" if self.widths else "sums"
 
 
 Tag = Serial | Parallel | Vector | Unroll | Positions | FlatSum | Gallop | Blend | Tile | Blocks | Jam | Transpose | Specialize

@@ -21,6 +21,7 @@ from .index import (
     Vector,
     Where,
     accesses_in,
+    assignments,
     loops_of,
     operands_of,
     result_of,
@@ -30,7 +31,7 @@ from .lattice import make_lattice
 from .level import Level
 from .result_bounds import bound_of, may_take_room
 from .scatter import is_placed
-from .workspace_levels import Marked
+from .workspace_levels import Held, Marked
 
 
 def walked(loop: Forall) -> tuple[Access, int] | None:
@@ -110,6 +111,14 @@ def can_merge_without_branches(loop: Forall, appends: bool) -> bool:
     return appends or result_of(loop).tensor.is_scalar or is_certain(loop)
 
 
+def adds_to_register(loop: Forall) -> bool:
+    """Whether a loop adds rounded terms to a scalar, or to each of several registers, which its variable does not index."""
+    assignment = next(assignments(loop))
+    space = assignment.lhs.tensor
+    is_register = space.is_scalar or isinstance(space.format.levels[0], Held)
+    return is_register and assignment.op == "+=" and space.type.is_rounded and loop.var not in assignment.lhs.indices
+
+
 def is_certain(loop: Forall) -> bool:
     """Whether a merge has an entry at every step: each operand alone makes the value nonzero."""
     lattice = make_lattice(loop.var, value_of(loop.body))
@@ -122,7 +131,9 @@ def appends(stmt: Stmt) -> bool:
 
 
 def why_not(loop: Forall, is_appended: bool, in_registers: bool) -> str | None:
-    """The condition that the tag of a loop violates; None if it is valid. ``in_registers``: the loop is inside a vector loop."""
+    """The condition that the tag or the sums of a loop violate; None if they are valid. ``in_registers``: it is inside a vector loop."""
+    if loop.sums is not None and not adds_to_register(loop):
+        return "only loops that add to a register take partial sums"
     match loop.tag:
         case Unroll() if isinstance(loop.body, Where):
             holds = not in_registers and can_join_dot_products(loop)
@@ -143,7 +154,7 @@ def verify(stmt: Stmt) -> Stmt:
 
     In a well-formed statement, every variable is bound once, before it is used. Loops reach the levels that must be iterated
     from the outermost level down, except for placed results. A tile loop binds no variable; the inner loop over its
-    variable does. Each loop satisfies the conditions of its tag.
+    variable does. Each loop satisfies the conditions of its tag and of its partial sums.
 
     Raises:
         ScheduleError: the statement is not well formed.
@@ -153,7 +164,7 @@ def verify(stmt: Stmt) -> Stmt:
     in_registers = [inner for loop in loops if isinstance(loop.tag, Vector) for inner in loops_of(loop.body)]
     for loop in loops:
         if (why := why_not(loop, is_appended, loop in in_registers)) is not None:
-            raise ScheduleError(f"{loop.tag} over {loop.var}: {why}\n  {loop}")
+            raise ScheduleError(f"{loop.tag} over {loop.var}{'' if loop.sums is None else f': {loop.sums}'}: {why}\n  {loop}")
     return stmt
 
 

@@ -30,7 +30,6 @@ from ..ir.symbolic import Decisions, computing, evaluated, text_of
 from ..machine import guards
 from ..machine.target import host
 from ..schedule import Step, schedule
-from ..schedule.cost import run_lengths
 from ..schedule.parallel import pays
 from ..tensors.ledgers import note
 from ..tensors.modes import made_outside
@@ -344,7 +343,7 @@ def compile_source(request: Request, operands: Sequence[Operand], format: Format
         if slab.layout == problem.layout:
             return replace(problem, slabs=slabs), steps, source
     steps = schedule(problem.stmt, problem.facts, host(), request.options, problem.members, problem.outer)
-    return problem, steps, generate(steps[-1].stmt, host(), lengths=run_lengths(steps[-1].stmt, problem.facts))
+    return problem, steps, generate(steps[-1].stmt, host())
 
 
 def kernel_for(source: Source) -> Kernel:

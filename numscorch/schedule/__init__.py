@@ -11,6 +11,7 @@ from typing import Any
 
 from ..ir.index import Assignment, IndexVar, Stmt
 from ..ir.verify import verify
+from .block_sums import block_sums
 from .branchless_merge import merge_without_branches
 from .facts import AUTOMATIC, Facts, Options, Target, by_answers
 from .flatten_sum import flatten_sum
@@ -57,6 +58,7 @@ PASSES: tuple[Pass, ...] = (
     merge_without_branches,
     parallelize,
     scatter_blocks,
+    block_sums,
 )
 
 

@@ -19,22 +19,16 @@ from ..ir.functions import is_intersection
 from ..ir.index import (
     Access,
     Assignment,
-    FlatSum,
-    Forall,
     IndexVar,
-    Stmt,
-    Where,
     accesses_in,
     is_product,
     is_relation,
-    loops_of,
-    operands_of,
     variables_in,
 )
 from ..ir.level import Level
 from ..ir.levels import Compressed, Dense
 from . import tuning
-from .facts import Facts, by_answers
+from .facts import Facts
 
 _format = lru_cache(maxsize=4096)(Format)  # of letters and the dimension of each level
 
@@ -268,63 +262,6 @@ def iterations(var: IndexVar, walks: Sequence[SparseWalk], facts: Facts, united:
         return survivors, lengths[0]
     is_searchable = not united and all(fan.can_seek for _, fan in iterated)
     return survivors, tuning.COST_MERGE * min(sum(lengths), (1 + tuning.SEEK) * min(lengths) if is_searchable else inf)
-
-
-@by_answers
-def run_lengths(stmt: Stmt, facts: Facts) -> dict[str, float]:
-    """Estimate the longest run of each summed variable, and of the positions of operands that have one.
-
-    Other loops add nothing to a sum, so kernels of nests that differ in their lengths only are the same.
-
-    Args:
-        stmt: the scheduled statement.
-        facts: extents, counts and peaks.
-
-    >>> from ..ir.format import CSR
-    >>> from ..ir.index import IndexVar, TensorVar
-    >>> from ..ir.notation import parse_stmt
-    >>> stmt = parse_stmt("forall(i, forall(j, y[i] += A[i,j] * x[j]))", {"A": TensorVar("A", CSR)})
-    >>> facts = Facts(((IndexVar("i"), 10), (IndexVar("j"), 5000)), (("A", CSR, (10, 2000)),))
-    >>> run_lengths(stmt, facts)
-    {'j': 5000.0, 'pA1': 10.0, 'pA2': 200.0}
-    """
-    summed = _summed_in(stmt)
-    lengths = {var.name: float(size) for var, size in facts.extents if var in summed}
-    summed_whole = any(isinstance(loop.tag, FlatSum) for loop in loops_of(stmt))
-    measured_names = {name for name, _, _ in facts.counts}
-    for access in operands_of(stmt):
-        tensor = access.tensor
-        if summed.isdisjoint(access.indices) or (not is_relation(access) and tensor.name not in measured_names):
-            continue
-        counts, levels = counts_of(access, facts), len(tensor.format.levels)
-        for at in range(levels):
-            fan = counts[at] / max(_parents(access, at, counts, facts), 1.0) * facts.spread(tensor.name, at)
-            peak = peak_of(access, [access.level_var(up) for up in range(at)], inf, facts)
-            longest = peak * counts[at] / max(counts[-1], 1.0) if peak < inf else 0.0
-            lengths[f"p{tensor.name}{at + 1}"] = max(fan, longest)
-        if summed_whole:
-            lengths[f"p{tensor.name}{levels}"] = counts[-1] / tuning.BLOCKS
-    return lengths
-
-
-def _summed_in(stmt: Stmt, loops: tuple[IndexVar, ...] = ()) -> set[IndexVar]:
-    """The variables of loops in which several coordinates add to one value; ``loops`` are the variables around the statement."""
-    match stmt:
-        case Forall(var, body):
-            return _summed_in(body, (*loops, var))
-        case Where(consumer, producer):
-            return _summed_in(consumer, loops) | _summed_in(producer)
-        case Assignment(lhs):
-            return {var for var in loops if var not in lhs.indices}
-
-
-def _parents(access: Access, at: int, counts: Sequence[float], facts: Facts) -> float:
-    """Estimate the number of runs in a level: one for each coordinate above, even if that coordinate is stored several times."""
-    if not at:
-        return 1.0
-    above = access.tensor.format.levels[:at]
-    places = prod(facts.extent(access.level_var(level)) for level in range(at))
-    return counts[at - 1] if all(level.is_unique for level in above) else min(counts[at - 1], places)
 
 
 def longest_sum(summed: Collection[IndexVar], walks: Sequence[SparseWalk], united: bool, facts: Facts) -> float:

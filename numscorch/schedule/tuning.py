@@ -53,6 +53,8 @@ TERMS_PER_MOVE = 16.0  # terms per place between two moves of scattered sums, at
 LONG_COLUMN = 4096.0  # terms of one sum from which an operand is converted if blocks cost more
 BLOCK_OF_LONGEST = 256.0  # terms of the longest sum in one block from which blocks do not suffice
 SUM_BLOCK = 64  # terms in one register before it is added to another; tests/codegen/test_long_sums.py
+FEWEST_SUM_BLOCKS = 4  # blocks of a long sum, at least; shorter sums are exact enough
+NESTED_SUM = SUM_BLOCK // 2  # terms of a loop from which a sum around it takes them as one
 BLOCKS = 64  # blocks of a parallel loop: enough to balance threads, at negligible cost; bench_spmm, power laws
 ROW_COST = 2  # fixed cost of a row, in nonzeros; bench_spmv
 

@@ -8,8 +8,12 @@ import pytest
 import torch
 
 import numscorch as ns
-from numscorch.codegen.long_sums import block_sums
-from numscorch.ir.loop import Accumulate, Assign, Block, Const, For, Stmt, Var, walk_block
+from numscorch.codegen.source import generate
+from numscorch.ir.format import dense
+from numscorch.ir.index import Access, Assignment, Forall, IndexVar, Stmt, TensorVar, Where, loops_of
+from numscorch.ir.loop import For, walk_block
+from numscorch.schedule.block_sums import block_sums
+from numscorch.schedule.facts import Facts, Target
 
 TERMS = 60_000
 EPSILON = 2 * torch.finfo(torch.float32).eps
@@ -59,31 +63,52 @@ def test_infinite_terms_stay_infinite(plain: None) -> None:
     assert ns.einsum("ij,j->i", ns.from_torch(values), ONES).item() == torch.inf
 
 
-def nest(*loops: str) -> Block:
-    """A block of nested loops that add a term to a register."""
-    body: tuple[Stmt, ...] = (Accumulate(Var("t"), Var("x")[Var(loops[-1])]),)
-    for name in reversed(loops):
-        body = (For(Var(name), Const(0), Var(f"{name}_size"), body),)
-    return (Assign(Var("t"), Const(0.0, "float32")), *body)
+def nest(*sizes: int, dtype: str = "float32") -> Stmt:
+    """Nested loops of these lengths that add a term to a register."""
+    names = "ijk"[: len(sizes)]
+    space, x = TensorVar("t", dense(0), dtype), TensorVar("x", dense(len(sizes)), dtype, strides="n" * len(sizes))
+    body: Stmt = Assignment(Access(space, ()), Access(x, tuple(map(IndexVar, names))), "+=")
+    for name in reversed(names):
+        body = Forall(IndexVar(name), body)
+    total = TensorVar("s", dense(0), dtype)
+    summed = Where(Assignment(Access(total, ()), Access(space, ())), body)
+    return (block_sums(summed, Facts(tuple(zip(map(IndexVar, names), sizes, strict=True)))) or (summed, ""))[0]
 
 
-def loops_in(block: Block) -> list[str]:
-    return [stmt.var.name for stmt in walk_block(block) if isinstance(stmt, For)]
+def sums_of(stmt: Stmt) -> list[tuple[int, ...] | None]:
+    return [None if loop.sums is None else loop.sums.widths for loop in loops_of(stmt)]
+
+
+def loops_in(stmt: Stmt) -> list[str]:
+    """The variables of the loops of the generated code."""
+    (function,) = generate(stmt, Target()).program.functions
+    return [loop.var.name for loop in walk_block(function.body) if isinstance(loop, For)]
 
 
 def test_short_sums_and_sums_of_integers_are_not_changed() -> None:
-    assert block_sums(nest("i"), {"i": 100}) == nest("i")
-    assert block_sums(nest("i", "j"), {"i": 20, "j": 5}) == nest("i", "j")
-    integers = (Assign(Var("t"), Const(0, "int64")), *nest("i")[1:])
-    assert block_sums(integers, {"i": 10**6}) == integers
+    assert sums_of(nest(100)) == [None]
+    assert sums_of(nest(20, 5)) == [None, None]
+    assert sums_of(nest(10**6, dtype="int64")) == [None]
+    assert loops_in(nest(20, 5)) == ["i", "j"]
 
 
 def test_long_loops_are_cut_into_blocks() -> None:
-    assert loops_in(block_sums(nest("i"), {"i": 10**4})) == ["i_block1", "i"]
-    assert loops_in(block_sums(nest("i"), {"i": 10**6})) == ["i_block2", "i_block1", "i"]
-    assert loops_in(block_sums(nest("i", "j"), {"i": 10**3, "j": 5})) == ["i_block1", "i", "j"]
-    assert loops_in(block_sums(nest("i", "j"), {"i": 5, "j": 10**4})) == ["i", "j_block1", "j"]
-    assert loops_in(block_sums(nest("i", "j"), {"i": 10**4, "j": 10**4})) == ["i_block1", "i", "j_block1", "j"]
+    assert sums_of(nest(10**4)) == [(64,)]
+    assert sums_of(nest(10**6)) == [(64, 4096)]
+    assert sums_of(nest(10**3, 5)) == [(12,), None]
+    assert sums_of(nest(5, 10**4)) == [None, (64,)]
+    assert sums_of(nest(5, 100)) == [None, ()]
+    assert loops_in(nest(10**4)) == ["i_block1", "i"]
+    assert loops_in(nest(10**6)) == ["i_block2", "i_block1", "i"]
+    assert loops_in(nest(10**3, 5)) == ["i_block1", "i", "j"]
+    assert loops_in(nest(5, 10**4)) == ["i", "j_block1", "j"]
+    assert loops_in(nest(10**4, 10**4)) == ["i_block1", "i", "j_block1", "j"]
+
+
+def test_explain_shows_the_partial_sums_and_their_reason(plain: None) -> None:
+    text = str(ns.explain("ij,j->i", ns.from_torch(ROW), ONES))
+    assert "block_sums        parallel_forall(i, where(C[i] = t, position_forall<" in text
+    assert "(j: sums<64" in text and "t takes up to " in text and " terms along j: sums<64" in text
 
 
 def arrow(size: int) -> torch.Tensor:

@@ -77,6 +77,7 @@ TEXTS = [
     "forall(i, where(y[i] = t, gallop_forall<A1>(j, t += A1[i,j] * B[i,j])))",
     "tile_forall<64>(k, parallel_forall(i, vector_forall<8 x 8, rest 5, masked>(k, where(C[i,k] = t, forall(j, t += A[i,j] * B[j,k])))))",
     "forall(e0, forall(i1, y[e0] += A[e0,i1] * 2))",
+    "where(s = t, parallel_forall(i: sums<64, 4096>, unroll_forall<4>(j: sums, t += A[i,j])))",
     "forall(i, y[i] = 0.5 * x[i])",
     "s = t",
 ]
@@ -134,6 +135,7 @@ MALFORMED = [
     ("some_forall<3>(i, y[i] = x[i])", "unknown loop some_forall<3>", None),
     ("vector_forall<8>(i, y[i] = x[i])", "unknown loop vector_forall<8>", None),
     ("tile_forall<0>(i, y[i] = x[i])", "unknown loop tile_forall<0>", None),
+    ("forall(i: sums<0>, y += x[i])", "expected sums, found sums<0>", None),
     ("where(y[i] = t)", "expected ,, found )", 14),
     # an operator or bracket is not a name
     ("y[i] = *", "", 7),

@@ -82,6 +82,7 @@ def test_tables_of_rows_are_specialized(over: str) -> None:
         ("forall(i, where(y[i] = t, position_forall<4>(j, t += A[i,j] * B[i,j])))", "the last level of a single sparse operand"),
         ("forall(i, unroll_forall<4>(j, where(Y[i,j] = t, vector_forall<8 x 2, once>(k, t += A[i,j] * X[i,k]))))", "only dot products"),
         ("forall(i, blend_forall(j, Y[i,j] = A[i,j] * B[i,j]))", "need no branches"),
+        ("forall(i, forall(j: sums<64>, y[i] += A[i,j]))", "only loops that add to a register"),
         ("forall(i, where(y[i] = t, blend_forall(j, t += A[i,j] + x[j])))", "need no branches"),
     ],
 )

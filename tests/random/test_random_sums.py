@@ -9,7 +9,7 @@ from scale import scaled
 
 import numscorch as ns
 from numscorch.codegen.long_sums import block_sums
-from numscorch.ir.index import Blocks, loops_of
+from numscorch.ir.index import Blocks, PartialSums, loops_of
 from numscorch.ir.loop import Accumulate, Assign, Const, If, Var, While, all_of
 
 BLOCKED = "(i, j) -> (i // 2: dense, j // 2: compressed, i % 2: dense, j % 2: dense)"
@@ -62,8 +62,8 @@ def test_tall_matrices_are_summed_in_blocks_and_square_ones_are_not() -> None:
 def test_merges_are_cut_at_ends_of_blocks() -> None:
     p, q, n, t = Var("p"), Var("q"), Var("n"), Var("t")
     step = (Accumulate(t, Var("x")[p]), If(p < q, (Accumulate(p, Const(1)),)), If(q < p + 1, (Accumulate(q, Const(1)),)))
-    merge = While(all_of([p < n, q < n]), step)
-    _, loop = block_sums((Assign(t, Const(0.0, "float32")), merge), {"p": 1000.0})
+    merge = While(all_of([p < n, q < n]), step, PartialSums((64,)))
+    _, loop = block_sums((Assign(t, Const(0.0, "float32")), merge))
     assert isinstance(loop, While)
     assert loop.condition == merge.condition
     assert [inner.condition for inner in loop.body if isinstance(inner, While)] == [all_of([p < Var("p_last1"), q < n])]

@@ -20,7 +20,6 @@ from numscorch.ir.format import dense
 from numscorch.ir.index import IndexVar
 from numscorch.runtime import plans
 from numscorch.schedule import schedule
-from numscorch.schedule.cost import run_lengths
 from numscorch.schedule.facts import Facts, Target, by_answers, forget_answers, is_divisible
 from numscorch.schedule.loop_order import cheapest
 from numscorch.schedule.parallel import pays
@@ -66,12 +65,9 @@ def test_every_size_gets_the_schedule_and_the_source_it_would_get_alone(family: 
         assert cheapest(task.stmt, task.facts, target).cost == cheapest.__wrapped__(task.stmt, task.facts, target).cost  # type: ignore[attr-defined]
         stmt = steps[-1].stmt
         assert pays(stmt, task.facts) == pays.__wrapped__(stmt, task.facts)  # type: ignore[attr-defined]
-        lengths = run_lengths.__wrapped__(stmt, task.facts)  # type: ignore[attr-defined]
-        assert run_lengths(stmt, task.facts) == lengths
-        key = stmt, tuple(lengths.items())
-        if key not in texts:
-            texts[key] = source._generated.__wrapped__(stmt, target, "fill", tuple(lengths.items())).text
-        assert generate(stmt, target, lengths=run_lengths(stmt, task.facts)).text == texts[key]
+        if stmt not in texts:
+            texts[stmt] = generate.__wrapped__(stmt, target).text
+        assert generate(stmt, target).text == texts[stmt]
 
 
 def counted(patch: pytest.MonkeyPatch) -> dict[str, int]:
@@ -109,7 +105,7 @@ def test_few_schedules_and_sources_serve_many_sizes(family: str, plain: pytest.M
     for size in range(1, 513):
         task = FAMILIES[family](size, TARGETS[1])
         stmt = schedule(task.stmt, task.facts, TARGETS[1])[-1].stmt
-        generate(stmt, TARGETS[1], lengths=run_lengths(stmt, task.facts))
+        generate(stmt, TARGETS[1])
     assert numbers["schedules"] <= MOST[family][0]
     assert numbers["sources"] <= MOST[family][1]
 
