@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -14,11 +14,11 @@ from ..ir.index import Access, Assignment, IndexVar, TensorVar, accesses_in, is_
 from ..ir.level import INT32_MAX
 from ..ir.levels import Dense
 from ..ir.parts import Part
-from ..schedule import tuning
+from ..schedule import Step, tuning
 from ..schedule.cost import estimated_fill
 from ..schedule.facts import Facts, Options, Target
 from ..schedule.format_inference import infer_format, with_format
-from ..schedule.loop_order import cheapest, is_contiguous, unit_stride
+from ..schedule.layout import choose_layout
 from .accesses import Accesses
 from .datatypes import check_operators, computed_dtype, unread_in
 from .parser import Subscripts
@@ -51,6 +51,7 @@ class Problem:
         members: statements of a fused kernel that run before ``stmt``.
         outer: variables of the loops that ``members`` and ``stmt`` share.
         slabs: slabs of which the kernel computes one per call, if any.
+        steps: decisions of the scheduler that precede its passes.
     """
 
     stmt: Assignment
@@ -69,6 +70,7 @@ class Problem:
     members: tuple[Assignment, ...] = ()
     outer: tuple[IndexVar, ...] = ()
     slabs: Slabs | None = None
+    steps: tuple[Step, ...] = ()
 
     @property
     def result(self) -> TensorVar:
@@ -89,40 +91,22 @@ def make_problem(request: Request | Subscripts, operands: Sequence[Operand], tar
     dtype, unread = computed_dtype(request, operands), unread_in(request, len(operands))
     check_operators(request, dtype)
     operands = [op if at in unread else replace(op, dtype=dtype) for at, op in enumerate(operands)]
-    return _in_best_layout(_problem_of(request, operands, target, format, None), request, operands, target, format)
+    problem = _problem_of(request, operands, target, format, None)
+    chosen, why = choose_layout(problem, _in_other_layouts(problem, request, operands, target, format), target)
+    return chosen if why is None else replace(chosen, steps=(Step("choose_layout", chosen.stmt, why),))
 
 
-def _in_best_layout(
+def _in_other_layouts(
     problem: Problem, request: Request, operands: Sequence[Operand], target: Target, format: Format | str | None
-) -> Problem:
-    """The cheapest problem: the given one, or a variant with dense operands or the dense result copied to another layout."""
-    best, least = problem, 0.0
+) -> Iterator[tuple[IndexVar, Problem, float]]:
+    """Yield the index, the problem and the cost of copies for each layout to which dense operands or a dense result can be copied."""
     for layout, copies in layouts(request, operands, problem.shape, problem.result.dtype):
         if layout.result is not None and not problem.result.is_dense:
             continue
         copied = list(operands)
         for at, dimension in layout.operands.items():
             copied[at] = replace(operands[at], strides=strides_with_last(operands[at].shape, dimension))
-        candidate = _problem_of(request, copied, target, format, layout)
-        if best is problem:
-            loops = cheapest(problem.stmt, problem.facts, target)
-            inner = loops.order[-1]
-            lanes, extent = target.lanes(problem.result.dtype), problem.extents[inner]
-            slow = extent < tuning.SHORT_SUM * lanes and _sums_slowly(problem.stmt, loops.order, layout)
-            as_stored = all(unit_stride(access, inner) for access in loops.converted if inner in access.indices)
-            if as_stored and not slow and is_contiguous(problem.stmt, inner) and extent >= lanes:
-                return problem  # already vectorized with unit strides
-            least = loops.cost * (tuning.SHORT_SUM if slow else 1)
-        cost = cheapest(candidate.stmt, candidate.facts, target).cost + copies
-        if cost < least:
-            best, least = candidate, cost
-    return best
-
-
-def _sums_slowly(stmt: Assignment, order: Sequence[IndexVar], layout: Relayout) -> bool:
-    """Whether the sum would be faster in the layout: it needs horizontal adds, or reads one cache line for each term."""
-    around = [var for var in order[-2:-1] if var.name == layout.index]
-    return any(var not in stmt.lhs.indices for var in (order[-1], *around))
+        yield IndexVar(layout.index), _problem_of(request, copied, target, format, layout), copies
 
 
 def _problem_of(

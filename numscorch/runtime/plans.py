@@ -342,7 +342,7 @@ def compile_source(request: Request, operands: Sequence[Operand], format: Format
         slab, steps, source = compile_source(request, slabs.of(operands), format)
         if slab.layout == problem.layout:
             return replace(problem, slabs=slabs), steps, source
-    steps = schedule(problem.stmt, problem.facts, host(), request.options, problem.members, problem.outer)
+    steps = (*problem.steps, *schedule(problem.stmt, problem.facts, host(), request.options, problem.members, problem.outer))
     return problem, steps, generate(steps[-1].stmt, host())
 
 

@@ -58,7 +58,8 @@ NESTED_SUM = SUM_BLOCK // 2  # terms of a loop from which a sum around it takes 
 BLOCKS = 64  # blocks of a parallel loop: enough to balance threads, at negligible cost; bench_spmm, power laws
 ROW_COST = 2  # fixed cost of a row, in nonzeros; bench_spmv
 
-# -- Caches (schedule/tiles.py, unroll_and_jam.py, specialize_table.py, workspace.py, frontend/relayout.py, runtime/pieces.py)
+# -- Caches and layouts (schedule/tiles.py, unroll_and_jam.py, specialize_table.py, workspace.py, layout.py, frontend/relayout.py,
+# runtime/pieces.py)
 
 TILE_REUSE = 20.0  # uses of each value from which walking the sparse operands again for each tile pays; bench_spmm, 10 % dense
 TILED_SHARE = 2  # an operand larger than the last cache divided by this is tiled

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from fresh import forget_plans
 
 import numscorch as ns
 from numscorch.frontend.parser import parse_einsum
@@ -79,6 +80,16 @@ def test_a_schedule_of_the_user_prevents_copies(eager: pytest.MonkeyPatch) -> No
     request = scheduled(plain_request(parse_einsum("bi,oi->bo", (2, 2))), "reorder(b, o, i)")
     assert plans.make_plan(request, (x, W), None).problem.layout is None
     assert "copied with b contiguous" in str(ns.explain("bi,oi->bo", x, W))
+
+
+def test_explain_shows_the_choice_of_a_layout_and_its_reason(eager: pytest.MonkeyPatch) -> None:
+    W, x = ns.from_torch(torch.eye(40), ns.CSR), numbers(64, 40)
+    step = ns.explain("bi,oi->bo", x, W).steps[0]
+    assert step.name == "choose_layout" and step.why.startswith("copied with b contiguous: ") and "; as stored: " in step.why
+    eager.setattr(tuning, "COST_COPY", 1e9)
+    forget_plans(eager)
+    assert ns.explain("bi,oi->bo", x, W).steps[0].why.startswith("as stored: ")
+    assert "choose_layout" not in str(ns.explain("ij,jk->ik", W, x.T.contiguous()))
 
 
 def test_compiled(fresh_plans: pytest.MonkeyPatch) -> None:
