@@ -54,7 +54,7 @@ from .interop.graph_libraries import (
 )
 from .ir.format import BCSR, COO, CSC, CSF, CSR, DCSC, DCSR, DIA, ELL, NM, NMG, Format
 from .operators.comparison import coalesce, ordered as _ordered, sort
-from .operators.constructors import (
+from .operators.creation import (
     diag,
     diags,
     empty,
@@ -72,8 +72,8 @@ from .operators.constructors import (
     tensor,
     zeros,
 )
+from .operators.joining import stack
 from .operators.naming import fallback as _fallback, publish as _publish
-from .operators.stacking import stack
 from .programs.autotuning import autotune
 from .sparsifiers.registration import _find_sparsifier, register_sparsifier
 from .tensors.ledgers import ledger, strict

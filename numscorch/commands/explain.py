@@ -14,7 +14,7 @@ from ..explanation.explanation import ROW, SIZE, read_formats
 from ..interface.api import explain
 from ..ir.format import Format
 from ..machine.memory import available
-from ..operators.constructors import rand
+from ..operators.creation import rand
 from ..sparsifiers.nmg_sparsifier import structured
 from ..sparsifiers.sparsify import sparsify
 

@@ -21,7 +21,7 @@ from ..frontend.statements import tensor_names
 from ..interface.api import einsum, evaluate
 from ..ir.format import COO, CSR
 from ..machine.memory import available
-from ..operators.constructors import rand
+from ..operators.creation import rand
 from ..tensors.sparse_tensor import SparseTensor
 
 SPECS = "a file (.mtx .smtx .tns .npz), a .tns file and its shape as FILE.tns:NxMxK, dense:NxK, or uniform:NxM:DENSITY"

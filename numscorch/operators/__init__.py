@@ -28,14 +28,14 @@ from .attributes import ATTRIBUTES, contains, iterated
 from .binary import BINARY
 from .comparison import COMPARISON
 from .elementwise import BITWISE, NAMED, is_sparse, mul
+from .in_place import IN_PLACE, INITIAL, in_place_of, masked_getitem, masked_setitem, setitem
 from .indexing import INDEXING, getitem
-from .moves import OTHER
+from .joining import JOINING, stack
 from .naming import torchs, with_name
-from .objects import IN_PLACE, INITIAL, in_place_of, masked_getitem, masked_setitem, setitem
+from .other import OTHER
 from .products import PRODUCT_OPERATORS, matmul, multi_dot, sampled_addmm, sparse_mm
-from .rearranging import RESHAPING
 from .reducing import REDUCING
-from .stacking import JOINING, stack
+from .reshaping import RESHAPING
 from .statistics import STATISTICS, linalg_norm, norm
 
 CASTS = {

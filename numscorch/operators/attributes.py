@@ -22,7 +22,7 @@ from ..tensors.suggestions import type_name
 from ..tensors.torch_layouts import BY_ROWS, COMPRESSED, TorchLayout, compressed_arrays, format_of, layout_of
 from ..tensors.validate import disorder
 from .naming import with_name
-from .rearranging import transpose
+from .reshaping import transpose
 
 
 def _transposition(name: str, is_conjugate: bool, matrices: bool) -> Callable[[SparseTensor], SparseTensor]:

@@ -21,8 +21,8 @@ from ..tensors.sparse_tensor import SparseTensor
 from .elementwise import as_own, div as true_div, is_sparse, mul, sub, where
 from .naming import with_name
 from .products import check_inner
-from .rearranging import expand, normalize_dim
 from .reducing import mean as average, sum as total
+from .reshaping import expand, normalize_dim
 from .statistics import norm, power
 
 

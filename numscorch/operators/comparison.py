@@ -22,7 +22,7 @@ from ..tensors.sparse_tensor import SparseTensor
 from ..tensors.validate import disorder
 from .attributes import LIKE
 from .elementwise import add
-from .rearranging import normalize_dim, transpose
+from .reshaping import normalize_dim, transpose
 
 
 def equal(input: Any, other: Any) -> bool:

@@ -23,7 +23,7 @@ from ..tensors.modes import as_numpy
 from ..tensors.packing import check_countable, coordinates, numbered, sorting
 from ..tensors.sparse_tensor import SparseTensor
 from .elementwise import as_own, is_sparse
-from .rearranging import Moved, normalize_dim, rearranged, reshape
+from .reshaping import Moved, normalize_dim, rearranged, reshape
 
 NUMBERS = (torch.int8, torch.int16, torch.int32, torch.int64)  # data types of indices; others are masks, or no indices
 Numbers = range | tuple[int, ...]  # coordinates of one dimension in their new order; those outside of the tensor hold no entries

@@ -23,7 +23,7 @@ from ..tensors.arrays import as_integers
 from ..tensors.sparse_tensor import SparseTensor
 from .elementwise import div
 from .naming import with_name
-from .rearranging import normalize_dim
+from .reshaping import normalize_dim
 
 Dim = int | Sequence[int] | None
 

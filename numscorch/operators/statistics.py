@@ -17,8 +17,8 @@ from ..tensors.sparse_tensor import SparseTensor
 from .comparison import first_of
 from .elementwise import div
 from .naming import with_name
-from .rearranging import flatten
 from .reducing import Dim, amax, amin, normalize_dims, sum as total
+from .reshaping import flatten
 
 
 def _sum_at(A: SparseTensor, values: torch.Tensor, dim: Any) -> torch.Tensor:

@@ -1,8 +1,10 @@
-"""Element-wise operators: promotion, conditions, quotients, and warnings of dense results."""
+"""Element-wise operators: promotion, conditions, quotients, several operands, and warnings of dense results."""
 
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -78,3 +80,45 @@ def test_warnings_name_the_callers_file_and_are_repeated_if_raised_as_errors() -
         for _ in range(2):
             with pytest.raises(ns.DenseFallbackWarning):
                 torch.sigmoid(sparse())
+
+
+PAIRS: dict[str, Callable[[Any, Any], Any]] = {
+    **{name: getattr(torch, name) for name in ("atan2", "fmax", "fmin", "copysign", "logaddexp", "xlogy", "hypot")},
+    "lerp": lambda a, b: torch.lerp(a, b, 0.25),
+    "lerp by a tensor": lambda a, b: torch.lerp(a, b, torch.tensor([0.25, 0.5, 0.75, 1.0]).to(torch.float32)),
+    "addcmul": lambda a, b: torch.addcmul(a, b, b),
+    "addcmul of a row": lambda a, b: torch.addcmul(a, b, torch.arange(4.0), value=0.5),
+}
+
+
+@pytest.mark.parametrize("fmt", [ns.CSR, ns.CSC, ns.COO(2)], ids=lambda f: f.name)
+@pytest.mark.parametrize("name", PAIRS)
+def test_functions_of_several_tensors(name: str, fmt: ns.Format, interpreted: None) -> None:
+    """The second operand is sparse, dense, or a broadcast row or column."""
+    generator = torch.Generator().manual_seed(0)
+    a = torch.rand(3, 4, generator=generator) * (torch.rand(3, 4, generator=generator) < 0.6)
+    for b in (a.flip(0), torch.rand(3, 4), torch.rand(4), torch.rand(3, 1)):
+        expected = PAIRS[name](a, b)
+        A = ns.from_torch(a, fmt)
+        for right in (b, *([ns.from_torch(b, fmt)] if b.ndim > 1 else [])):
+            torch.testing.assert_close(as_dense(PAIRS[name](A, right)), expected)
+        torch.testing.assert_close(as_dense(PAIRS[name](b, A)), PAIRS[name](b, a)) if b.shape == a.shape else None
+
+
+def test_functions_of_integers(interpreted: None) -> None:
+    dense_integers = torch.tensor([[0, 2], [-3, 0]])
+    A = ns.from_torch(dense_integers, ns.CSR)
+    for name in ("atan2", "copysign", "xlogy", "fmax", "fmin"):
+        function = getattr(torch, name)
+        result, expected = function(A, torch.tensor([2, 3])), function(dense_integers, torch.tensor([2, 3]))
+        assert result.dtype == expected.dtype
+        torch.testing.assert_close(as_dense(result), expected)
+    for value in (0.5, 2.5, -1.5):
+        result, expected = torch.addcmul(A, A, A, value=value), torch.addcmul(dense_integers, dense_integers, dense_integers, value=value)
+        assert result.dtype == expected.dtype
+        assert torch.equal(as_dense(result), expected)
+    for value in (torch.inf, -torch.inf, torch.nan):
+        with pytest.raises(ns.UnsupportedError, match=r"addcmul of integers takes no value=(-?inf|nan): .*to\(torch.float64\)"):
+            torch.addcmul(A, A, A, value=value)
+    with pytest.raises(ns.SizeError):
+        torch.atan2(A, torch.ones(3))

@@ -26,7 +26,7 @@ from ..tensors.sparse_tensor import SparseTensor
 from ..tensors.torch_layouts import COMPRESSED
 from .indexing import narrow, select
 from .naming import with_name
-from .rearranging import RESHAPING, check_copies, fitting, normalize_dim, unsqueeze
+from .reshaping import RESHAPING, check_copies, fitting, normalize_dim, unsqueeze
 
 # levels whose arrays can be concatenated below a dense level; pos arrays are offset
 JOINED = (Dense, Compressed, Singleton, Fixed, Bitmap, Band, Causal, Identity, Offset, Range)

@@ -12,7 +12,7 @@ from storable import random, storable
 import numscorch as ns
 from numscorch.frontend.datatypes import STORED
 from numscorch.ir.format import Format, sorted_format
-from numscorch.operators import stacking
+from numscorch.operators import joining
 from numscorch.tensors.validate import validate
 
 UNORDERED = Format("(i, j) -> (i: dense, j: compressed(ordered=False))")
@@ -23,8 +23,8 @@ def test_any_format_is_stacked(fmt: Format, monkeypatch: pytest.MonkeyPatch) -> 
     """Tensors of any format are stacked level by level or through coordinates."""
     dense = storable(fmt)
     tensors = [ns.from_torch(full, fmt) for full in dense]
-    for joined in (stacking.JOINED, ()):
-        monkeypatch.setattr(stacking, "JOINED", joined)
+    for joined in (joining.JOINED, ()):
+        monkeypatch.setattr(joining, "JOINED", joined)
         for dim in (0, 1, fmt.order):
             A = ns.stack(tensors, dim)
             validate(A.pattern)

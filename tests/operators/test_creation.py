@@ -11,7 +11,7 @@ import torch
 from random_tensors import generator
 
 import numscorch as ns
-from numscorch.operators.constructors import drawn
+from numscorch.operators.creation import drawn
 from numscorch.tensors.validate import validate
 
 pytestmark = pytest.mark.usefixtures("interpreted")

@@ -26,7 +26,7 @@ from ..tensors.torch_layouts import TorchLayout, quietly
 from . import public
 from .attributes import LIKE
 from .naming import with_name
-from .rearranging import unraveled
+from .reshaping import unraveled
 
 Constructor = Callable[..., Any]
 UNPINNED = ("pin_memory",)  # refused by constructors from index arrays

@@ -19,7 +19,9 @@ from ..tensors.packing import coordinates
 from ..tensors.sparse_tensor import SparseTensor
 from .elementwise import sub
 from .indexing import index_select, narrow, select_coordinates
-from .rearranging import (
+from .joining import cat
+from .reducing import sum as total
+from .reshaping import (
     check_copies,
     copied,
     fitting,
@@ -29,8 +31,6 @@ from .rearranging import (
     reshape,
     transpose,
 )
-from .reducing import sum as total
-from .stacking import cat
 from .unary import of_dense
 
 
