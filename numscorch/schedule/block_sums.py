@@ -18,6 +18,7 @@ from ..ir.index import (
     Forall,
     PartialSums,
     Serial,
+    Specialize,
     Stmt,
     Vector,
     Where,
@@ -62,7 +63,7 @@ def _blocked(stmt: Stmt, facts: Facts, reasons: list[str], is_nested: bool = Fal
             return stmt
         case Where(consumer, producer):
             return Where(_blocked(consumer, facts, reasons, is_nested), _blocked(producer, facts, reasons))
-        case Forall(_, body) if not adds_to_register(stmt):
+        case Forall(_, body, tag) if isinstance(tag, Specialize) or not adds_to_register(stmt):  # a kind has few columns in a chunk
             return replace(stmt, body=_blocked(body, facts, reasons, is_nested))
         case Forall(var, body, tag):
             terms = _terms(stmt, facts, runs)

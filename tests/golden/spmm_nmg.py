@@ -1,6 +1,6 @@
 """C[i_out,k,i_in] += A[i_out,j,i_in] * B[j,k]
 
-    tile_forall<16>(k, parallel_forall(i_out, vector_forall<8 x 2>(k, where(specialize_forall<coordinates>(i_in, C[i_out,k,i_in] = t[i_in]), specialize_forall<kinds>(j: sums<64>, specialize_forall<coordinates>(i_in, t[i_in] += A[i_out,j,i_in] * B[j,k]))))))
+    tile_forall<16>(k, parallel_forall(i_out, vector_forall<8 x 2>(k, where(specialize_forall<coordinates>(i_in, C[i_out,k,i_in] = t[i_in]), specialize_forall<kinds>(j, specialize_forall<coordinates>(i_in, t[i_in] += A[i_out,j,i_in] * B[j,k]))))))
 
 A: (i, j, k) -> (i: dense, j: grouped(2, 3, 8), k: combination(2, 3, 8)) float32, int32 indices
 B: dense float32, strides (n, 1)
@@ -10,7 +10,7 @@ C: dense float32, strides (n, 1, n)
 from numba import prange
 from numpy import float32
 
-from numscorch.codegen.intrinsics import add, fma, load, splat, store
+from numscorch.codegen.intrinsics import fma, load, splat, store
 
 
 def body(worker, A2_crd, A_vals, B_vals, C_vals, cuts, blocks, workers, k_size, j_size, B_stride0, C_stride0, C_stride2):
@@ -24,79 +24,28 @@ def body(worker, A2_crd, A_vals, B_vals, C_vals, cuts, blocks, workers, k_size, 
                 for j_chunk in range((j_size + 23) // 24):
                     pA2_start = i_out * j_size + j_chunk * 24
                     pA2_end = i_out * j_size + j_chunk * 24 + min(24, j_size - j_chunk * 24) // 3
-                    t_0__apart = splat(float32(0.0), 8, 2)
-                    t_1__apart = splat(float32(0.0), 8, 2)
-                    if pA2_start + 256 < pA2_end:
-                        for pA2_block1 in range(pA2_start, pA2_end, 64):
-                            t_0__apart_part1 = splat(float32(0.0), 8, 2)
-                            t_1__apart_part1 = splat(float32(0.0), 8, 2)
-                            for pA2 in range(pA2_block1, min(pA2_block1 + 64, pA2_end)):
-                                j = A2_crd[pA2]
-                                pB = j * B_stride0 + k
-                                B_shared = load(B_vals, pB, 8, 2)
-                                t_0__apart_part1 = fma(A_vals[pA2 * 2], B_shared, t_0__apart_part1)
-                                t_1__apart_part1 = fma(A_vals[pA2 * 2 + 1], B_shared, t_1__apart_part1)
-                            t_0__apart = add(t_0__apart, t_0__apart_part1)
-                            t_1__apart = add(t_1__apart, t_1__apart_part1)
-                    else:
-                        for pA2 in range(pA2_start, pA2_end):
-                            j = A2_crd[pA2]
-                            pB = j * B_stride0 + k
-                            B_shared = load(B_vals, pB, 8, 2)
-                            t_0__apart = fma(A_vals[pA2 * 2], B_shared, t_0__apart)
-                            t_1__apart = fma(A_vals[pA2 * 2 + 1], B_shared, t_1__apart)
-                    t_0_ = add(t_0_, t_0__apart)
-                    t_1_ = add(t_1_, t_1__apart)
+                    for pA2 in range(pA2_start, pA2_end):
+                        j = A2_crd[pA2]
+                        pB = j * B_stride0 + k
+                        B_shared = load(B_vals, pB, 8, 2)
+                        t_0_ = fma(A_vals[pA2 * 2], B_shared, t_0_)
+                        t_1_ = fma(A_vals[pA2 * 2 + 1], B_shared, t_1_)
                     pA2_start = pA2_end
                     pA2_end = i_out * j_size + j_chunk * 24 + min(24, j_size - j_chunk * 24) * 2 // 3
-                    t_0__apart = splat(float32(0.0), 8, 2)
-                    t_2__apart = splat(float32(0.0), 8, 2)
-                    if pA2_start + 256 < pA2_end:
-                        for pA2_block1 in range(pA2_start, pA2_end, 64):
-                            t_0__apart_part1 = splat(float32(0.0), 8, 2)
-                            t_2__apart_part1 = splat(float32(0.0), 8, 2)
-                            for pA2 in range(pA2_block1, min(pA2_block1 + 64, pA2_end)):
-                                j = A2_crd[pA2]
-                                pB = j * B_stride0 + k
-                                B_shared = load(B_vals, pB, 8, 2)
-                                t_0__apart_part1 = fma(A_vals[pA2 * 2], B_shared, t_0__apart_part1)
-                                t_2__apart_part1 = fma(A_vals[pA2 * 2 + 1], B_shared, t_2__apart_part1)
-                            t_0__apart = add(t_0__apart, t_0__apart_part1)
-                            t_2__apart = add(t_2__apart, t_2__apart_part1)
-                    else:
-                        for pA2 in range(pA2_start, pA2_end):
-                            j = A2_crd[pA2]
-                            pB = j * B_stride0 + k
-                            B_shared = load(B_vals, pB, 8, 2)
-                            t_0__apart = fma(A_vals[pA2 * 2], B_shared, t_0__apart)
-                            t_2__apart = fma(A_vals[pA2 * 2 + 1], B_shared, t_2__apart)
-                    t_0_ = add(t_0_, t_0__apart)
-                    t_2_ = add(t_2_, t_2__apart)
+                    for pA2 in range(pA2_start, pA2_end):
+                        j = A2_crd[pA2]
+                        pB = j * B_stride0 + k
+                        B_shared = load(B_vals, pB, 8, 2)
+                        t_0_ = fma(A_vals[pA2 * 2], B_shared, t_0_)
+                        t_2_ = fma(A_vals[pA2 * 2 + 1], B_shared, t_2_)
                     pA2_start = pA2_end
                     pA2_end = i_out * j_size + j_chunk * 24 + min(24, j_size - j_chunk * 24)
-                    t_1__apart = splat(float32(0.0), 8, 2)
-                    t_2__apart = splat(float32(0.0), 8, 2)
-                    if pA2_start + 256 < pA2_end:
-                        for pA2_block1 in range(pA2_start, pA2_end, 64):
-                            t_1__apart_part1 = splat(float32(0.0), 8, 2)
-                            t_2__apart_part1 = splat(float32(0.0), 8, 2)
-                            for pA2 in range(pA2_block1, min(pA2_block1 + 64, pA2_end)):
-                                j = A2_crd[pA2]
-                                pB = j * B_stride0 + k
-                                B_shared = load(B_vals, pB, 8, 2)
-                                t_1__apart_part1 = fma(A_vals[pA2 * 2], B_shared, t_1__apart_part1)
-                                t_2__apart_part1 = fma(A_vals[pA2 * 2 + 1], B_shared, t_2__apart_part1)
-                            t_1__apart = add(t_1__apart, t_1__apart_part1)
-                            t_2__apart = add(t_2__apart, t_2__apart_part1)
-                    else:
-                        for pA2 in range(pA2_start, pA2_end):
-                            j = A2_crd[pA2]
-                            pB = j * B_stride0 + k
-                            B_shared = load(B_vals, pB, 8, 2)
-                            t_1__apart = fma(A_vals[pA2 * 2], B_shared, t_1__apart)
-                            t_2__apart = fma(A_vals[pA2 * 2 + 1], B_shared, t_2__apart)
-                    t_1_ = add(t_1_, t_1__apart)
-                    t_2_ = add(t_2_, t_2__apart)
+                    for pA2 in range(pA2_start, pA2_end):
+                        j = A2_crd[pA2]
+                        pB = j * B_stride0 + k
+                        B_shared = load(B_vals, pB, 8, 2)
+                        t_1_ = fma(A_vals[pA2 * 2], B_shared, t_1_)
+                        t_2_ = fma(A_vals[pA2 * 2 + 1], B_shared, t_2_)
                 pC_0 = i_out * C_stride0 + k
                 pC_1 = i_out * C_stride0 + k + C_stride2
                 pC_2 = i_out * C_stride0 + k + 2 * C_stride2
