@@ -41,16 +41,12 @@ def elementwise(name: str, *args: Any, **kwargs: Any) -> Traced:
     """Trace an element-wise operator of tensors and numbers that broadcast."""
     call = signature(FORMS[name])
     given = call.bind(*args, **kwargs).arguments
-    arguments = {argument: value for argument, value in given.items() if not _is_default(value, call.parameters[argument].default)}
-    value = parse_expr(FORMS[name](**{argument: argument for argument in arguments}))
-    if unread := arguments.keys() - {access.tensor.name for access in accesses_in(value)}:
+    defaults = {argument: call.parameters[argument].default for argument in given}
+    arguments = {argument: value for argument, value in given.items() if isinstance(value, Traced) or value != defaults[argument]}
+    expr = parse_expr(FORMS[name](**{argument: argument for argument in arguments}))
+    if unread := arguments.keys() - {access.tensor.name for access in accesses_in(expr)}:
         raise ValueError(", ".join(f"{argument}={arguments[argument]!r}" for argument in unread))
-    return _recorded(value, arguments)
-
-
-def _is_default(value: Any, default: Any) -> bool:
-    """Whether an option has its default; arguments without a default have the default ``Parameter.empty``."""
-    return not isinstance(value, Traced) and bool(value == default)
+    return _recorded(expr, arguments)
 
 
 def _recorded(value: Expr, arguments: Mapping[str, Any]) -> Any:

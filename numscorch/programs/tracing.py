@@ -19,7 +19,7 @@ class _OfThread(UserList["Tracer"], local):
 
 
 TRACERS = _OfThread()
-ATTRIBUTES = ("__get__", "__len__", "dim", "size")  # attributes that traced functions may read of tensors other than operands
+READABLE = ("__get__", "__len__", "dim", "size")  # attributes that traced functions may read of tensors other than operands
 
 CALLS: dict[str, Callable[..., Any]] = {}  # tracing rules by the names of torch's functions; traced_calls fills it
 
@@ -100,7 +100,7 @@ class Tracer(TorchFunctionMode):
         self, func: Callable[..., Any], types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         name, kwargs = getattr(func, "__name__", str(func)), kwargs or {}
-        if name in ATTRIBUTES or holds_traced((*args, *kwargs.values())):
+        if name in READABLE or holds_traced((*args, *kwargs.values())):
             return func(*args, **kwargs)
         raise self.stop(f"{name} is called without operands, so its result may differ between calls")
 

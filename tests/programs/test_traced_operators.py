@@ -83,6 +83,7 @@ def test_options_of_the_expression_may_have_any_value(name: str, options: dict[s
     "function",
     [
         lambda A, x, y: torch.clamp(A + x, -0.5, 0.25),
+        lambda A, x, y: torch.clamp(A, y - 1, x),
         lambda A, x, y: (A * x).clip(min=y),
         lambda A, x, y: (A * x).clamp(max=0.1),
         lambda A, x, y: torch.log_softmax(A * y, 1),
@@ -110,7 +111,7 @@ def test_operators_without_a_form(function: Operator, plain: pytest.MonkeyPatch)
         (lambda A, x, y: 2 * (x < A), "* of booleans"),
         (lambda A, x, y: torch.where(x, A, x), "the condition is not a comparison"),
         (lambda A, x, y: torch.bitwise_and(A, x), "arguments other than comparisons"),
-        (lambda A, x, y: torch.clamp(A + x), "no bounds"),
+        (lambda A, x, y: torch.clamp(A + x), "clamp with these arguments"),
         (lambda A, x, y: torch.isfinite(A * x) * x, "isfinite: index notation cannot express it"),
         (lambda A, x, y: torch.where(x < A, A > 0, x > 0), "it returns a bool tensor"),
     ],
