@@ -9,7 +9,7 @@ import operator
 from collections.abc import Callable, Iterable
 from functools import lru_cache, partial
 from math import isfinite, prod
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -21,7 +21,7 @@ from ..errors import OperandError, UnsupportedError
 from ..frontend.broadcasting import broadcast_shape
 from ..frontend.datatypes import number_as
 from ..frontend.operator_forms import FORMS
-from ..frontend.requests import NAMES, Request, access_of
+from ..frontend.requests import NAMES, access_of
 from ..frontend.statements import parse_program
 from ..ir.function_table import PAIRS
 from ..ir.functions import COMPARISONS, is_zero, simplified
@@ -60,38 +60,30 @@ def _joined(name: str, left: Any, right: Any) -> Any:
         raise OperandError(f"operators take tensors and numbers, not {type(listed[0]).__name__}: wrap it with torch.tensor(x)")
     if not (left_order and right_order):
         return _evaluated(name, left, right)
-    statement = _statement(name, left_order, right_order)
-    if type(left) is not Tensor and type(right) is not Tensor:
-        _warn_if_dense(statement, (left, right))
-    return compute(statement.request, (left, right))
+    text, value, is_dense = _statement(name, left_order, right_order)
+    if is_dense:
+        _warn_of_dense(value, (left, right))
+    return compute(parse_program(text)[0].request, (left, right))
 
 
 def _evaluated(name: str, *operands: Any, **options: Any) -> Any:
     """Evaluate an operator of tensors and numbers that broadcast; unstored entries are 0."""
-    orders = [getattr(operand, "ndim", 0) for operand in operands]
-    statement = _statement(name, *orders, options=tuple(options))
-    _warn_if_dense(statement, operands)
-    return evaluate_parts(statement.text, {**dict(zip(NAMES, operands, strict=False)), **options}, None)
-
-
-class _Statement(NamedTuple):
-    """The statement of an operator, its request, its value without indices, and whether that is nonzero where no tensor has an entry."""
-
-    text: str
-    request: Request
-    value: str
-    is_dense: bool
+    text, value, is_dense = _statement(name, *(getattr(operand, "ndim", 0) for operand in operands), options=tuple(options))
+    if is_dense:
+        _warn_of_dense(value, operands)
+    return evaluate_parts(text, {**dict(zip(NAMES, operands, strict=False)), **options}, None)
 
 
 @lru_cache(maxsize=1024)
-def _statement(name: str, *orders: int | str, options: tuple[str, ...] = ()) -> _Statement:
-    """The statement of an operator of operands A, B, ... with these numbers of dimensions; a text stands for itself.
+def _statement(name: str, *orders: int | str, options: tuple[str, ...] = ()) -> tuple[str, str, bool]:
+    """The statement of an operator, its value without indices, and whether the value is nonzero where no tensor has an entry.
 
-    >>> statement = _statement("add", 2, 1)
-    >>> statement.text, statement.value, statement.is_dense
+    The operands A, B, ... have these numbers of dimensions; a text stands for itself.
+
+    >>> _statement("add", 2, 1)
     ('R[i0,i1] = A[i0,i1] + B[i1]', 'A + B', False)
-    >>> _statement("where", 1, 1, "0").text, _statement("le", 1, 1).is_dense
-    ('R[i0] = where(A[i0], B[i0], 0)', True)
+    >>> _statement("where", 1, 1, "0")
+    ('R[i0] = where(A[i0], B[i0], 0)', 'where(A, B, 0)', False)
     """
     terms = [order if isinstance(order, str) else name for name, order in zip(NAMES, orders, strict=False)]
     tensors = {name: order for name, order in zip(NAMES, orders, strict=False) if isinstance(order, int)}
@@ -100,24 +92,21 @@ def _statement(name: str, *orders: int | str, options: tuple[str, ...] = ()) -> 
     numbers = dict(zip(options, options, strict=True))
     value = FORMS[name](*terms, **numbers)
     text = f"{access_of('R', indices)} = {FORMS[name](*(accesses.get(term, term) for term in terms), **numbers)}"
-    is_dense = not is_zero(simplified(parse_expr(value), {name for name, order in tensors.items() if order}))
-    return _Statement(text, parse_program(text)[0].request, value, is_dense)
+    return text, value, not is_zero(simplified(parse_expr(value), {name for name, order in tensors.items() if order}))
 
 
-def _warn_if_dense(statement: _Statement, operands: Iterable[Any]) -> None:
-    """Report a dense result of sparse operands, caused by a function that is nonzero at 0.
+def _warn_of_dense(what: str, operands: Iterable[Any]) -> None:
+    """Report a dense result of a function that is nonzero at 0, if all tensors are sparse.
 
     Raises:
         UnsupportedError: in strict mode.
     """
     tensors = [value for value in operands if getattr(value, "ndim", 0)]
-    sparse = [value for value in tensors if isinstance(value, SparseTensor) and not value.format.is_dense]
-    if not statement.is_dense or not sparse or len(sparse) < len(tensors):
-        return
-    names = " and ".join(f"{value.format.name} {tuple(value.shape)}" for value in sparse)
-    size = prod(broadcast_shape(statement.value, *(value.shape for value in sparse))) * sparse[0].dtype.itemsize
-    suggestion = "the function is nonzero at 0: A.with_values(...) keeps the pattern, A.to_dense() requests a dense tensor"
-    densifying(statement.value, names, size, suggestion)
+    if tensors and all(isinstance(value, SparseTensor) and not value.format.is_dense for value in tensors):
+        names = " and ".join(f"{value.format.name} {tuple(value.shape)}" for value in tensors)
+        size = prod(broadcast_shape(what, *(value.shape for value in tensors))) * tensors[0].dtype.itemsize
+        suggestion = "the function is nonzero at 0: A.with_values(...) keeps the pattern, A.to_dense() requests a dense tensor"
+        densifying(what, names, size, suggestion)
 
 
 AT_ENTRIES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {  # torch's functions on the values of tensors with one pattern
@@ -218,9 +207,10 @@ def where(condition: Any, input: Any, other: Any) -> Any:
     """Select input where the condition holds, other elsewhere; any operand may be sparse. Sparse if other is 0 or sparse, else dense."""
     operands = {"A": condition if condition.dtype is torch.bool else condition != 0, "B": input, "C": other}
     zeros = {name: str(value + 0) for name, value in operands.items() if isinstance(value, int | float) and value == 0}
-    statement = _statement("where", *(zeros.get(name, getattr(value, "ndim", 0)) for name, value in operands.items()))
-    _warn_if_dense(statement, operands.values())
-    return evaluate_parts(statement.text, {name: value for name, value in operands.items() if name not in zeros}, None)
+    text, value, is_dense = _statement("where", *(zeros.get(name, getattr(value, "ndim", 0)) for name, value in operands.items()))
+    if is_dense:
+        _warn_of_dense(value, operands.values())
+    return evaluate_parts(text, {name: value for name, value in operands.items() if name not in zeros}, None)
 
 
 def lerp(input: Any, end: Any, weight: Any) -> Any:

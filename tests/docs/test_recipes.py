@@ -204,15 +204,12 @@ class Usurper(Near):
 
 @pytest.mark.usefixtures("plain")
 @pytest.mark.parametrize("dense", [D, torch.zeros(3, 0), torch.zeros(0, 2)], ids=["entries", "no columns", "no rows"])
-def test_an_operator_is_a_statement_with_the_name_of_torch(dense: torch.Tensor, monkeypatch: pytest.MonkeyPatch) -> None:
-    def ldexp(input: Any, other: Any) -> Any:
-        terms = [elementwise._term(name, input.ndim, input.ndim) for name in "RAB"]
-        return elementwise.evaluate_parts("{} = {} * 2 ** {}".format(*terms), {"A": input, "B": other}, None)
-
+def test_an_operator_is_a_form_with_the_name_of_torch(dense: torch.Tensor, monkeypatch: pytest.MonkeyPatch) -> None:
     A: Any = ns.from_torch(dense, ns.CSR)
     with pytest.raises(ns.UnsupportedError, match="torch's ldexp does not take a SparseTensor yet"):
         torch.ldexp(A, A)
-    monkeypatch.setitem(elementwise.NAMED, "ldexp", ldexp)
+    monkeypatch.setitem(elementwise.FORMS, "ldexp", lambda input, other: f"{input} * 2 ** {other}")
+    monkeypatch.setitem(elementwise.NAMED, "ldexp", elementwise._pair("ldexp"))
     for function, sparse_function in operators.entries_of({"ldexp": elementwise.NAMED["ldexp"]}).items():
         monkeypatch.setitem(operators.TORCH_FUNCTIONS, function, sparse_function)
     result: Any = torch.ldexp(A, A)
