@@ -143,12 +143,20 @@ def load(
     if Path(path).is_dir():
         return _from_checkpoint(fspath(path), mesh, placements, partition, key)
     with _constructing("load", mesh, placements) as (_, grid):
-        A = _mapped(Path(path))
+        file = Path(path)
+        check_there(file, "ns.sharding.load", (".npz",), others=" archives of ns.save, and folders of checkpoints")
+        arrays = read_arrays(file, None, True) if suffix_of(file) == ".npz" else {}
+        if MARK not in arrays:
+            raise FormatError(
+                f"{file} is not a .npz archive of ns.save, whose rows each rank can read by itself: write one in one process, as in "
+                "ns.save(ns.load(path), 'matrix.npz'), or load the file on one rank, as in shard(ns.load(path) if rank == 0 else None, "
+                "mesh)"
+            )
+        A = tensor_of(file, arrays, check_invariants=False)
         if A.format != CSR:
             raise FormatError(f"{path} holds a tensor in {A.format.name}: save A.to(ns.CSR), whose rows can be read by themselves")
-        entries = A.pattern.arrays[1][0].diff()  # of each row
-        start, stop = read_partition(partition, entries, grid.rows).range_of(grid.block)
-        local = A[start:stop].to(CSR)
+        entries_per_row = A.pattern.arrays[1][0].diff()
+        local = A[slice(*read_partition(partition, entries_per_row, grid.rows).range_of(grid.block))].to(CSR)
         local = local.with_values(torch.clone(local.values))
     return from_local_rows(local, mesh, placements=placements)
 
@@ -264,23 +272,6 @@ def _by_name(A: SparseTensor, name: str, ranks: int) -> torch.Tensor:
 def permuted(A: SparseTensor, places: torch.Tensor) -> SparseTensor:
     to = torch.empty_like(places).index_copy_(0, places, torch.arange(len(places)))
     return from_coo(to[A.indices()], A.values, A.shape, format=CSR)
-
-
-def _mapped(file: Path) -> SparseTensor:
-    """The matrix of an archive, mapped into memory.
-
-    Raises:
-        FormatError: it is another file.
-        OSError: the file can't be read.
-    """
-    check_there(file, "ns.sharding.load", (".npz",), others=" archives of ns.save, and folders of checkpoints")
-    arrays = read_arrays(file, None, True) if suffix_of(file) == ".npz" else {}
-    if MARK not in arrays:
-        raise FormatError(
-            f"{file} is not a .npz archive of ns.save, whose rows each rank can read by itself: write one in one process, as in "
-            "ns.save(ns.load(path), 'matrix.npz'), or load the file on one rank, as in shard(ns.load(path) if rank == 0 else None, mesh)"
-        )
-    return tensor_of(file, arrays, check_invariants=False)
 
 
 def _from_checkpoint(

@@ -6,14 +6,13 @@ only the rows that are needed).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any, ClassVar
 
 import torch
 import torch.distributed as dist
-from torch.autograd.function import once_differentiable
 
 from ..programs.operands import resolved
 from .partition import Partition
@@ -64,7 +63,12 @@ class Transfer:
         """Wait for the rows of the halo. Differentiable, if the transfer began with :meth:`HaloExchange.begin`."""
         received = self.wait()
         token, self.token = self.token, None  # its graph refers to this transfer: a cycle would keep the rows until garbage is collected
-        return received if token is None else _Halo.apply(token, received, self)  # type: ignore[no-untyped-call]
+        return received if token is None else linear_map(token, lambda _: received.view_as(received), self._start_back)
+
+    def _start_back(self, gradient: torch.Tensor) -> torch.Tensor:
+        """Start sending the gradient of the received rows back, and return that of the token."""
+        self.back = self.exchange.start_back(gradient)
+        return gradient.new_empty(0)
 
     def release(self, result: torch.Tensor) -> None:
         """Keep the buffer of the halo for the next exchange, unless the gradient of ``result`` needs it."""
@@ -196,7 +200,13 @@ class HaloExchange:
 
     def returned(self, rows: torch.Tensor) -> torch.Tensor:
         """The owned part of ``rows`` plus what other ranks have in their halo, the transpose of :meth:`extended`. Differentiable."""
-        return rows if self.group is None else _Return.apply(rows, self)  # type: ignore[no-untyped-call]
+        if self.group is None:
+            return rows
+        return linear_map(
+            rows,
+            lambda rows: self.start_back(rows[self.owned :]).add_to(rows[: self.owned]),
+            lambda gradient: torch.cat([gradient, self.start(gradient.contiguous()).wait()]),
+        )
 
 
 def _bytes(rows: torch.Tensor) -> torch.Tensor:
@@ -214,36 +224,24 @@ class _Begin(torch.autograd.Function):
         return x.view_as(x), x.new_empty(0)
 
     @staticmethod
-    @once_differentiable
+    @torch.autograd.function.once_differentiable
     def backward(ctx: Any, gradient: torch.Tensor, token: torch.Tensor) -> tuple[torch.Tensor, None]:
         back, ctx.transfer.back = ctx.transfer.back, None
         return gradient if back is None else back.add_to(gradient), None  # back is None if the halo was not used
 
 
-class _Halo(torch.autograd.Function):
-    """The received rows; their gradient is sent back."""
+class _LinearMap(torch.autograd.Function):
+    """A linear function of a tensor; its transpose computes the gradient."""
 
     @staticmethod
-    def forward(ctx: Any, token: torch.Tensor, received: torch.Tensor, transfer: Transfer) -> torch.Tensor:
-        ctx.transfer = transfer
-        return received.view_as(received)
+    def forward(ctx: Any, x: torch.Tensor, function: Any, transpose: Any) -> Any:
+        ctx.transpose = transpose
+        return function(x)
 
     @staticmethod
-    @once_differentiable
+    @torch.autograd.function.once_differentiable
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None, None]:
-        ctx.transfer.back = ctx.transfer.exchange.start_back(gradient)
-        return gradient.new_empty(0), None, None
+        return ctx.transpose(gradient), None, None
 
 
-class _Return(torch.autograd.Function):
-    """Owned rows plus what other ranks send; the gradient is the extended gradient."""
-
-    @staticmethod
-    def forward(ctx: Any, rows: torch.Tensor, exchange: HaloExchange) -> torch.Tensor:
-        ctx.exchange = exchange
-        return exchange.start_back(rows[exchange.owned :]).add_to(rows[: exchange.owned])
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
-        return torch.cat([gradient, ctx.exchange.start(gradient.contiguous()).wait()]), None
+linear_map: Callable[..., torch.Tensor] = _LinearMap.apply

@@ -13,7 +13,6 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from torch.autograd.function import once_differentiable
 from torch.distributed.tensor import DTensor, Partial, Placement, Shard
 
 from ..errors import ExpressionError, UnsupportedError
@@ -24,6 +23,7 @@ from ..interface.api import einsum, evaluate
 from ..ir.functions import REDUCTIONS, is_zero, simplified
 from ..programs.operands import EinsumCall, call_form
 from ..tensors.sparse_tensor import SparseTensor
+from .exchange import linear_map
 from .placements import (
     Given,
     LocalOperand,
@@ -70,10 +70,11 @@ def _einsum(call: EinsumCall) -> Any:
     subscripts = parse_einsum(text, tuple(value.ndim for value in values))
     indices = _indices_of(text, values, subscripts)
     given = [
-        value if isinstance(value, ShardedSparseTensor) else local_operand(value, names, indices, f"the {_ordinal(at)} operand of {text!r}")
+        value
+        if isinstance(value, ShardedSparseTensor)
+        else _extended(local_operand(value, names, indices, f"the {_ordinal(at)} operand of {text!r}"), indices.row, indices)
         for at, (value, names) in enumerate(zip(values, subscripts.operands, strict=True))
     ]
-    given = [value if isinstance(value, ShardedSparseTensor) else _extended(value, indices.row, indices) for value in given]
     matrix, result = indices.matrix, subscripts.result
     if indices.row in result and indices.column in result:
         return _sampled(text, given, indices, call.format, is_in_order=result.index(indices.row) < result.index(indices.column))
@@ -83,8 +84,7 @@ def _einsum(call: EinsumCall) -> Any:
     if index is not None:
         local = indices.exchange(index).returned(local.movedim(at, 0)).movedim(0, at)
     elif not any(isinstance(value, DTensor) for value in values):
-        ranks, step = matrix.layout.ranks, f"adds {tuple(local.shape)} numbers of {local.dtype}"
-        return _Sum.apply(local, ranks, ranks, step)  # type: ignore[no-untyped-call]
+        return _summed(local, matrix.layout.ranks, matrix.layout.ranks, f"adds {tuple(local.shape)} numbers of {local.dtype}")
     return _as_given(local, result, indices, list(zip(values, subscripts.operands, strict=True)))
 
 
@@ -181,31 +181,23 @@ def _needs_halo(value: ShardedSparseTensor | LocalOperand, indices: SharedIndice
 
 def _sampled(text: str, given: Given, indices: SharedIndices, format: Any, is_in_order: bool) -> ShardedSparseTensor:
     """A result with the pattern of the matrix."""
-    values = None
-    if is_in_order:
-        values = indices.matrix.values_of(einsum(text, *_joined(given, indices), format=format))
+    matrix = indices.matrix
+    values = matrix.values_of(einsum(text, *_joined(given, indices), format=format)) if is_in_order else None
     if values is None:
         raise UnsupportedError(f"{text!r} has a result with both indices of the sharded matrix, but not its pattern: multiply it with A")
-    matrix = indices.matrix
     summed = [dim for dim, name in enumerate(indices.others) if name is not None]
     if summed:
-        ranks, step = Ranks.of(matrix.mesh, summed), f"adds values of matrix {matrix.exchange.number}"
-        values = _Sum.apply(values, ranks, matrix.layout.ranks, step)  # type: ignore[no-untyped-call]
+        values = _summed(values, Ranks.of(matrix.mesh, summed), matrix.layout.ranks, f"adds values of matrix {matrix.exchange.number}")
     return matrix.with_values(values)
 
 
-class _Sum(torch.autograd.Function):
+def _summed(part: torch.Tensor, ranks: Ranks, agreeing: Ranks, step: str) -> torch.Tensor:
     """The sum over some ranks, a step on which all ranks agree. The loss is the sum of the losses of all ranks, and so is the gradient."""
 
-    @staticmethod
-    def forward(ctx: Any, part: torch.Tensor, ranks: Ranks, agreeing: Ranks, step: str) -> torch.Tensor:
-        ctx.arguments = ranks, agreeing, step
+    def add(part: torch.Tensor) -> torch.Tensor:
         return reduce(ranks, part.clone(), step, agreeing=agreeing)
 
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None, None, None]:
-        return _Sum.forward(ctx, gradient, *ctx.arguments), None, None, None
+    return linear_map(part, add, add)
 
 
 def _as_given(local: torch.Tensor, result: Names, indices: SharedIndices, operands: Operands) -> torch.Tensor:
@@ -260,16 +252,16 @@ def _evaluate(statement: str, format: Any, operands: dict[str, Any], matrix: Sha
     dense = [(operands[key], names) for key in uses if key in operands and key not in sharded for names in uses[key]]
     indices = _with_others(matrix, (row, column), statement, dense)
     _check_statements(statement, parts, set(sharded), indices)
-    local: dict[str, Any] = {key: value.local for key, value in sharded.items()}
+    local = operands | {key: value.local for key, value in sharded.items()}
     for key, value in operands.items():
-        if key in sharded or not isinstance(value, torch.Tensor):
-            local.setdefault(key, value)
-            continue
-        roles = {indices.sharded(names, key) for names in uses.get(key, {()})}
-        if len(roles) > 1:
-            raise UnsupportedError(f"{key} is read by the rows and by the columns of a sharded matrix: pass it by two names\n  {statement}")
-        operand = local_operand(value, next(iter(uses.get(key, {()}))), indices, key)
-        local[key] = _extended(_extended(operand, row, indices), column, indices).value
+        if isinstance(value, torch.Tensor):
+            read_as = uses.get(key, {()})
+            if len({indices.sharded(names, key) for names in read_as}) > 1:
+                raise UnsupportedError(
+                    f"{key} is read by the rows and by the columns of a sharded matrix: pass it by two names\n  {statement}"
+                )
+            operand = local_operand(value, next(iter(read_as)), indices, key)
+            local[key] = _extended(_extended(operand, row, indices), column, indices).value
     result = evaluate(statement, format=format, **local)
     if (values := matrix.values_of(result)) is not None:
         return matrix.with_values(values)

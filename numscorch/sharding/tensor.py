@@ -9,7 +9,6 @@ from operator import attrgetter
 from typing import Any
 
 import torch
-from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor
 
 from ..convert.construct import from_coo
@@ -68,7 +67,7 @@ class ShardedSparseTensor(StoredValues):
 
     __slots__ = ("_derived", "_parts", "layout", "local")
     ndim = 2
-    mesh: DeviceMesh = _forwarded("layout.grid.mesh", "The device mesh.")
+    mesh: torch.distributed.device_mesh.DeviceMesh = _forwarded("layout.grid.mesh", "The device mesh.")
     exchange: HaloExchange = _forwarded("layout.exchange", "The exchange of the halo.")
     row_exchange: HaloExchange = _forwarded(
         "layout.row_exchange", "The exchange of rows among ranks that hold several columns of one block of rows."
@@ -194,8 +193,7 @@ class ShardedSparseTensor(StoredValues):
     def full_tensor(self) -> SparseTensor:
         """The whole matrix on every rank, in its original order. Not differentiable."""
         with collective(self.layout.ranks, "full_tensor"):
-            entries = self._indices(), self.values.detach()
-            pieces = every(self.layout.ranks, f"entries of matrix {self.exchange.number}", entries)
+            pieces = every(self.layout.ranks, f"entries of matrix {self.exchange.number}", (self._indices(), self.values.detach()))
             places = torch.cat([piece[0] for piece in pieces], 1)
             if (permutation := self.layout.permutation) is not None:
                 places = permutation[places]
@@ -316,10 +314,9 @@ class ShardedSparseTensor(StoredValues):
     def __repr__(self) -> str:
         rank, ranks = self.layout.ranks.rank, self.layout.ranks.size
         start, stop = self.row_exchange.range
-        dtype = str(self.dtype).removeprefix("torch.")
         return (
             f"ShardedSparseTensor(shape={tuple(self.shape)}, rank {rank} of {ranks}: rows {start} to {stop}, nnz={self.local.nnz}, "
-            f"{len(self.exchange.halo)} halo rows, {dtype})"
+            f"{len(self.exchange.halo)} halo rows, {str(self.dtype).removeprefix('torch.')})"
         )
 
 
