@@ -14,7 +14,7 @@ from ..sparsifiers.sparsify import Sparsifier
 from ..tensors.graph_breaks import graph_break
 from ..tensors.pattern import Pattern
 from ..tensors.sparse_tensor import SparseTensor
-from .functional import one_hot
+from .functional import PRODUCT, check_items, ones_at
 from .weights import WithSparseWeight, check_device
 
 BAGS = Format("(b, p, n) -> (b: dense, p: compressed, n: singleton)")  # item p of bag b is embedding n; bags may repeat items
@@ -25,7 +25,6 @@ UNSUPPORTED = (  # max_norm, scale_grad_by_freq, sparse
     "sparse=True requests a sparse gradient, but the table's is dense: use torch.nn.EmbeddingBag for that",
 )
 INDICES = (torch.int32, torch.int64)
-PRODUCT = "ni,id->nd"  # one-hot rows times a table
 BagLists = tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]
 
 
@@ -119,7 +118,7 @@ class SparseEmbeddingBag(torch.nn.Module):
             per_sample_weights: weight of each item, with the input's shape; only for mode ``"sum"``.
         """
         starts, items, weights = self._bag_lists(input, offsets, per_sample_weights)
-        _check_items(items, self.num_embeddings)
+        check_items(items, self.num_embeddings)
         if self.padding_idx is not None:
             is_item = items != self.padding_idx
             before = torch.cat([starts.new_zeros(1), is_item.cumsum(0, dtype=starts.dtype)])
@@ -293,19 +292,6 @@ def check_indices(input: object) -> None:
         raise OperandError(f"input is {_kind(input)}: indices of embeddings are a tensor of torch.int64 or torch.int32")
 
 
-def ones_at(numbers: torch.Tensor, table: SparseTensor) -> SparseTensor:
-    """Return the one-hot matrix (n, num_embeddings) of row indices (n,).
-
-    Raises:
-        RangeError: an index is out of range.
-    """
-    try:
-        return one_hot(numbers.long(), table.shape[0], sparse=True, dtype=table.dtype)
-    except SizeError:
-        _check_items(numbers, table.shape[0])
-        raise
-
-
 def _bags(starts: torch.Tensor, items: torch.Tensor, weights: torch.Tensor | None, owner: SparseEmbeddingBag) -> SparseTensor:
     """Return the bags as a tensor (bags, items, embeddings)."""
     count = len(items)
@@ -329,12 +315,6 @@ def _starts(offsets: torch.Tensor, count: int, has_end: bool) -> torch.Tensor:
         last = f"end at {count}" if has_end else f"lie below {count + 1}"
         raise RangeError(f"offsets {text}: for {count} items, offsets start at 0, don't decrease, and {last}")
     return starts
-
-
-def _check_items(items: torch.Tensor, count: int) -> None:
-    if items.numel() and (int(items.min()) < 0 or int(items.max()) >= count):
-        at = int(((items < 0) | (items >= count)).nonzero()[0])
-        raise RangeError(f"item {at} of the input is {int(items[at])}: with num_embeddings={count}, indices go from 0 to {count - 1}")
 
 
 def _kind(value: object) -> str:

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from ..convert.construct import from_coo, from_csr
-from ..errors import SizeError, UnsupportedError
+from ..errors import RangeError, SizeError, UnsupportedError
 from ..frontend.broadcasting import broadcast_shape
 from ..frontend.datatypes import computed_in
 from ..ir.format import Format, as_format
@@ -25,6 +25,8 @@ from .attention_kernels import mask_bias, pattern_attention
 from .csr_patterns import as_pattern, lower_part
 
 __all__ = ["one_hot", "scaled_dot_product_attention"]
+
+PRODUCT = "ni,id->nd"  # one-hot rows times a table
 
 
 def one_hot(*args: Any, sparse: bool = False, format: Format | str | None = None, dtype: torch.dtype | None = None, **kwargs: Any) -> Any:
@@ -81,6 +83,30 @@ def _check_classes(tensor: torch.Tensor, num_classes: int) -> torch.Tensor:
     if num_classes != -1 and (num_classes <= largest or num_classes < 1):
         raise SizeError(f"one_hot of class {largest} with num_classes={num_classes}: classes lie below it")
     return tensor
+
+
+def ones_at(numbers: torch.Tensor, table: SparseTensor) -> SparseTensor:
+    """Return the one-hot matrix (n, num_embeddings) of row indices (n,).
+
+    Raises:
+        RangeError: an index is out of range.
+    """
+    try:
+        return one_hot(numbers.long(), table.shape[0], sparse=True, dtype=table.dtype)
+    except SizeError:
+        check_items(numbers, table.shape[0])
+        raise
+
+
+def check_items(items: torch.Tensor, count: int) -> None:
+    """Check that indices of embeddings are in range.
+
+    Raises:
+        RangeError: an index is not.
+    """
+    if items.numel() and (int(items.min()) < 0 or int(items.max()) >= count):
+        at = int(((items < 0) | (items >= count)).nonzero()[0])
+        raise RangeError(f"item {at} of the input is {int(items[at])}: with num_embeddings={count}, indices go from 0 to {count - 1}")
 
 
 def scaled_dot_product_attention(

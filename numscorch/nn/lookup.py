@@ -13,7 +13,7 @@ from ..programs.dispatch import compute
 from ..programs.gradients import DifferentiableCall, attached
 from ..programs.torch_compile import arrays_of, operand_of, shape_of, text_of
 from ..tensors.sparse_tensor import SparseTensor
-from .embedding import PRODUCT, ones_at
+from .functional import PRODUCT, ones_at
 
 
 def lookup_rows(numbers: Tensor, table: SparseTensor) -> Tensor:
