@@ -84,9 +84,12 @@ def _run(model: Module, example_inputs: Any) -> None:
     Raises:
         OperandError: the model raises an error.
     """
-    given = example_inputs if isinstance(example_inputs, dict | tuple | list) else (example_inputs,)
+    args = example_inputs if isinstance(example_inputs, tuple | list) else (example_inputs,)
     try:
-        model(**given) if isinstance(given, dict) else model(*given)
+        if isinstance(example_inputs, dict):
+            model(**example_inputs)
+        else:
+            model(*args)
     except Exception as error:
         arguments = ", ".join(map(described, pytree.tree_leaves(example_inputs)))
         raise OperandError(
