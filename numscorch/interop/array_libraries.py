@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,7 +17,7 @@ from ..ir.levels import Compressed, Dense
 from ..machine.memory import check_entries
 from ..tensors.arrays import as_indices, as_shape, as_values, check_coordinates
 from ..tensors.modes import as_numpy
-from ..tensors.packing import coordinates, in_order
+from ..tensors.packing import coordinates, in_order, index_dtype_for
 from ..tensors.pattern import Pattern
 from ..tensors.sparse_tensor import SparseTensor
 from ..tensors.torch_layouts import layout_of, over_the_edge
@@ -63,14 +62,30 @@ def blocks(matrix: Any) -> tuple[Pattern, torch.Tensor]:
     return Pattern(format, matrix.shape, tuple((pos, crd) if level == Compressed() else () for level in format.levels)), values
 
 
-def check_diagonals(count: int, shape: Sequence[int], itemsize: int) -> None:
-    """Check the size of diagonals, which are as long as a dimension.
+def diagonals(matrix: Any) -> tuple[Pattern, torch.Tensor]:
+    """The pattern and the values of a dia array. Both are copies: SciPy indexes diagonals by column, DIA by row."""
+    rows, columns = matrix.shape
+    order = np.argsort(matrix.offsets, kind="stable")
+    order = order[(matrix.offsets[order] > -rows) & (matrix.offsets[order] < columns)]
+    offsets = matrix.offsets[order].astype(np.int64)
+    column = _columns(offsets, matrix.shape, matrix.data.dtype)
+    inside = (column >= 0) & (column < min(columns, matrix.data.shape[1]))
+    values = np.zeros(column.shape, dtype=matrix.data.dtype)
+    values[inside] = matrix.data[np.broadcast_to(order[:, None], column.shape)[inside], column[inside]]
+    dtype = index_dtype_for(DIA.sizes(matrix.shape), values.size)
+    arrays = np.array([0, len(offsets)], dtype=dtype), (offsets + rows - 1).astype(dtype)
+    return Pattern(DIA, matrix.shape, (tuple(map(torch.from_numpy, arrays)), (), ())), as_values(values.reshape(-1))
+
+
+def _columns(offsets: np.ndarray, shape: tuple[int, int], dtype: np.dtype) -> np.ndarray:
+    """The column of each element of diagonals, which are as long as a dimension.
 
     Raises:
         SizeError: the diagonals exceed the memory limit.
     """
     length, suggestion = max(shape), "store only the entries, with SciPy's .tocsr() or with .to(ns.CSR)"
-    check_entries(count * length, 1, itemsize, f"{count} diagonals", f"diagonals of length {length}", suggestion)
+    check_entries(len(offsets) * length, 1, dtype.itemsize, f"{len(offsets)} diagonals", f"diagonals of length {length}", suggestion)
+    return offsets[:, None] + np.arange(shape[0])
 
 
 def to_scipy(A: SparseTensor, copy: bool = True) -> sparray:
@@ -128,11 +143,15 @@ def _bsr(A: SparseTensor, values: np.ndarray, copy: bool, block: tuple[int, int]
 
 
 def _dia(A: SparseTensor, values: np.ndarray, copy: bool) -> Any:
-    """Let SciPy find the diagonals: it stores them by column, DIA by row."""
-    check_diagonals(A.pattern.counts[0], A.pattern.shape, values.itemsize)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # SciPy's about many diagonals
-        return to_scipy(to_format(A, CSR)).todia()
+    from scipy.sparse import dia_array
+
+    rows, columns = A.pattern.shape
+    offsets = A.pattern.level_arrays(0)[1].astype(np.int64) - (rows - 1)
+    column = _columns(offsets, (rows, columns), values.dtype)
+    inside = (column >= 0) & (column < columns)
+    data = np.zeros((len(offsets), columns), dtype=values.dtype)
+    data[np.nonzero(inside)[0], column[inside]] = values.reshape(column.shape)[inside]
+    return dia_array((data, offsets), shape=A.pattern.shape)
 
 
 def _coordinate_list(A: SparseTensor, values: np.ndarray, copy: bool) -> Any:
@@ -210,8 +229,7 @@ def _from_scipy_matrix(source: Any) -> SparseTensor:
     if source.format == "bsr":
         return checked(*blocks(source))
     if source.format == "dia":
-        check_diagonals(len(source.offsets), source.shape, source.data.itemsize)
-        return _from_scipy_list(source.tocoo(), DIA)
+        return checked(*diagonals(source), assume_sorted=True)
     if source.format not in ("csr", "csc"):
         source = source.tocsr()
     return _from_compressed(CSR if source.format == "csr" else CSC, source, int(source.indptr[-1]))
