@@ -188,16 +188,17 @@ def opened(path: Path, progress: bool | None = None) -> Iterator[Text]:
 def integers(text: bytes) -> np.ndarray | None:
     """The integers of a text as int64, or None if the text holds anything else.
 
-    >>> integers(b"1\\n2"), integers(b"1 2.5"), integers(b" ")
-    (array([1, 2]), None, array([], dtype=int64))
+    >>> integers(b"1\\n2e1"), integers(b"1 2.5"), integers(b" ")
+    (array([ 1, 20]), None, array([], dtype=int64))
     """
     with warnings.catch_warnings():
-        warnings.simplefilter("error", DeprecationWarning)  # NumPy warns if it reads a float
-        warnings.simplefilter("ignore", UserWarning)  # and if there are no numbers
+        warnings.simplefilter("ignore", UserWarning)  # NumPy warns if there are no numbers
         try:
-            return np.loadtxt([text.replace(b"\n", b" ")], np.int64, comments=None, ndmin=1)
-        except (ValueError, DeprecationWarning):
+            parsed = np.loadtxt([text.replace(b"\n", b" ")], comments=None, ndmin=1)
+        except ValueError:
             return None
+    is_exact = np.isfinite(parsed).all() and (parsed == np.trunc(parsed)).all() and (np.abs(parsed) <= EXACT).all()
+    return parsed.astype(np.int64) if is_exact else None
 
 
 def sizes(text: bytes) -> tuple[int, ...] | None:
