@@ -272,8 +272,7 @@ def _array(name: str, by_rows: bool, at: int) -> Callable[[SparseTensor], torch.
     def array(input: SparseTensor) -> torch.Tensor:
         stored_layout = own_layout(input)
         if stored_layout is None or stored_layout.layout not in COMPRESSED or (stored_layout.layout in BY_ROWS) != by_rows:
-            kind = "CSR or BSR" if by_rows else "CSC or BSC"
-            suggestion = ".to_sparse_csr()" if by_rows else ".to_sparse_csc()"
+            kind, suggestion = ("CSR or BSR", ".to_sparse_csr()") if by_rows else ("CSC or BSC", ".to_sparse_csc()")
             raise UnsupportedError(f"{name} of {input.format.name}, which is not {kind}: convert it with {suggestion}, or use .indices()")
         return compressed_arrays(input.pattern, stored_layout)[at].clone()
 

@@ -26,42 +26,42 @@ from .elementwise import as_own, is_sparse
 from .reshaping import Moved, normalize_dim, rearranged, reshape
 
 NUMBERS = (torch.int8, torch.int16, torch.int32, torch.int64)  # data types of indices; others are masks, or no indices
-Numbers = range | tuple[int, ...]  # coordinates of one dimension in their new order; those outside of the tensor hold no entries
-Selection = int | Numbers  # an integer removes the dimension
+Coordinates = range | tuple[int, ...]  # coordinates of one dimension in their new order; those outside of the tensor hold no entries
+Selection = int | Coordinates  # an integer removes the dimension
 
 
 def select_coordinates(input: SparseTensor, selections: Sequence[Selection]) -> Any:
     """A copy of the entries at the selected coordinates, one selection for each dimension."""
     if all(selection == range(size) for selection, size in zip(selections, input.shape, strict=True)):
         return input.clone()
-    numbers = [range(selection, selection + 1) if isinstance(selection, int) else selection for selection in selections]
+    selected = [range(selection, selection + 1) if isinstance(selection, int) else selection for selection in selections]
     remaining = [d for d, selection in enumerate(selections) if not isinstance(selection, int)]
 
     def move(indices: np.ndarray) -> Moved:
         columns, kept = list(indices), np.arange(indices.shape[1])
         for d, size in enumerate(input.shape):
-            if numbers[d] != range(size):
-                places, which = _matches(columns[d], numbers[d])
+            if selected[d] != range(size):
+                places, which = _matches(columns[d], selected[d])
                 columns, kept = [column[which] for column in columns], kept[which]
                 columns[d] = places
         return np.array([columns[d] for d in remaining], np.int64).reshape(len(remaining), len(kept)), kept
 
     key = ("selected", *selections) if all(isinstance(selection, range) for selection in selections) else None
-    return rearranged(input, key, [len(numbers[d]) for d in remaining], move, rows=lambda: _rows(input, numbers))
+    return rearranged(input, key, [len(selected[d]) for d in remaining], move, rows=lambda: _rows(input, selected))
 
 
-def _rows(input: SparseTensor, numbers: Sequence[Numbers]) -> np.ndarray | None:
+def _rows(input: SparseTensor, selected: Sequence[Coordinates]) -> np.ndarray | None:
     """The coordinates of a dense first level that hold the selected entries, in order; None for another first level, or for all."""
     level, part = input.format.levels[0], input.format.parts[0]
-    selected, size = numbers[part.dimension], input.shape[part.dimension]
-    if not isinstance(level, Dense) or not part.is_whole or len(selected) >= size:
+    rows, size = selected[part.dimension], input.shape[part.dimension]
+    if not isinstance(level, Dense) or not part.is_whole or (isinstance(rows, range) and len(rows) >= size):
         return None
-    if isinstance(selected, range):
-        return np.arange(max(selected.start, 0), min(selected.stop, size), selected.step)
-    return np.unique(np.array(selected, np.int64))
+    if isinstance(rows, range):
+        return np.arange(max(rows.start, 0), min(rows.stop, size), rows.step)
+    return np.unique(np.array(rows, np.int64))
 
 
-def _matches(coordinates: np.ndarray, numbers: Numbers) -> tuple[np.ndarray, np.ndarray | slice]:
+def _matches(coordinates: np.ndarray, numbers: Coordinates) -> tuple[np.ndarray, np.ndarray | slice]:
     """Match coordinates with selected numbers: positions among the numbers, and indices of the matching coordinates.
 
     A coordinate matches several times if its number is repeated.

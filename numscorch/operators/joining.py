@@ -63,7 +63,7 @@ def stack(tensors: Sequence[Any], dim: int = 0, *, out: Any = None) -> Any:
         return torch.stack(tensors, dim) if out is None else torch.stack(tensors, dim, out=out)
     if out is not None:
         raise UnsupportedError("out can't hold stacked sparse tensors, whose pattern is new: use the returned tensor")
-    parts = [_sparse(tensor, at, "stack") for at, tensor in enumerate(tensors)]
+    parts = [_sparse(tensor, at) for at, tensor in enumerate(tensors)]
     for at, part in enumerate(parts):
         if part.shape != parts[0].shape:
             raise SizeError(
@@ -77,13 +77,13 @@ def stack(tensors: Sequence[Any], dim: int = 0, *, out: Any = None) -> Any:
     return stacked if has_sparse else stacked.to(COO(order)).to_torch(copy=False)
 
 
-def _sparse(tensor: Any, at: int, what: str) -> SparseTensor:
+def _sparse(tensor: Any, at: int) -> SparseTensor:
     if isinstance(tensor, SparseTensor):
         return tensor
     if not isinstance(tensor, torch.Tensor) or tensor.layout is torch.strided:
         kind = "a dense tensor" if isinstance(tensor, torch.Tensor) else type(tensor).__name__
         raise UnsupportedError(
-            f"tensor {at} of the {what} is {kind}, but others are sparse: make it sparse with ns.from_torch(tensor, format)"
+            f"tensor {at} of the stack is {kind}, but others are sparse: make it sparse with ns.from_torch(tensor, format)"
         )
     return from_torch(tensor, copy=False)
 
@@ -146,7 +146,10 @@ def cat(tensors: Sequence[Any], dim: int = 0) -> Any:
         SizeError: sizes of other dimensions differ.
         UnsupportedError: a tensor is dense.
     """
-    every = [_sparse(tensor, at, "concatenation") for at, tensor in enumerate(tensors)]
+    tensors = list(tensors)
+    if any(isinstance(t, torch.Tensor) and t.layout is torch.strided for t in tensors):
+        raise UnsupportedError("cat of sparse and dense tensors: convert one with .to_dense(), or with ns.from_torch")
+    every = [t if isinstance(t, SparseTensor) else from_torch(t, copy=False) for t in tensors]
     parts = [t for t in every if tuple(t.shape) != (0,)] or every[:1]
     first = parts[0]
     at = normalize_dim(dim, first.ndim)
