@@ -12,7 +12,7 @@ from ..ir.loop import Assign, Block, Const, Do, For, FunctionDef, If, Store, Var
 from ..ir.result_bounds import around_result, bound_of, may_take_room
 from ..ir.scatter import is_placed
 from ..ir.verify import can_merge_without_branches
-from ..ir.workspace_levels import Marked, PackedWorkspace, Workspace
+from ..ir.workspace_levels import PackedWorkspace
 from ..schedule.facts import Target
 from .environment import Env
 from .hoisting import hoist_loads
@@ -221,11 +221,9 @@ def fill_of(stmt: ix.Stmt) -> float:
 
 def _loop_ir(stmt: ix.Stmt, operands: list[ix.Access], stage: Stage) -> Block:
     """Return the statement's loop IR, within the code that an assembled result needs."""
-    result, spaces = ix.result_of(stmt), [space.tensor for space in workspaces_of(stmt)]
-    inserted = frozenset(space.name for space in spaces if has_level(space, Workspace, Marked))
-    env = Env(tuple(a for a in operands if not a.tensor.is_dense), _kind_of(stmt, stage)(result, stage), inserted=inserted)
+    env = Env(tuple(a for a in operands if not a.tensor.is_dense), _kind_of(stmt, stage)(ix.result_of(stmt), stage))
     body = lower(stmt, env)
-    return body if has_threads(body) else (*stamps(env), *env.assembly.in_block(body, Const(0)))
+    return body if has_threads(body) else (*stamps(stmt), *env.assembly.in_block(body, Const(0)))
 
 
 def _kind_of(stmt: ix.Stmt, stage: Stage) -> type[Assembly]:

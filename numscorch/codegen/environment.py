@@ -9,7 +9,7 @@ from functools import reduce
 from ..ir.index import Access, IndexVar, Stmt, TensorVar
 from ..ir.level import Level, Mode, Segment
 from ..ir.loop import Assign, Block, Choose, Const, Expr, Var, add, as_expr, call
-from ..ir.workspace_levels import Listed, Marked
+from ..ir.workspace_levels import Cleared, Flagged, Listed, Marked
 from .result_assembly import Assembly, mode_of
 
 
@@ -32,6 +32,20 @@ class Lanes:
 
 
 @dataclass(frozen=True, slots=True)
+class TableKind:
+    """The kind of an n:m:g operand's current position.
+
+    A loop over tiles of kinds also knows the ``bounds`` of the positions of the kind, the ``rows`` that the kind selects, and
+    the condition under which nothing has been added to these rows yet (``first``).
+    """
+
+    number: int
+    bounds: tuple[Expr, Expr] | None = None
+    rows: tuple[int, ...] | None = None
+    first: Expr | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Env:
     """What lowering knows at one place of a loop nest. Mappings are keyed by the name of a tensor, or by an index variable.
 
@@ -47,14 +61,10 @@ class Env:
                 depend on it get distinct names
     tiles       bounds of the current tile, for variables with an outer loop over tiles
     counted     workspaces whose terms are counted
-    inserted    workspaces that coordinates are inserted into
     conditions  when each operand is present, for operands that may be absent here
     assured     sets of operands; all operands of at least one set are present
     masked      whether conditions are masks with all bits set, rather than truth values
-    kinds       kind of an operand's current position, in loops that take one kind at a time
-    walked      bounds of an operand's positions of the current kind
-    rows        coordinates that the current kind selects
-    first       when nothing has been added to the result at ``rows`` yet
+    kind        kind of the current position, in loops that take one kind at a time
     ==========  ========================================================================================
     """
 
@@ -68,14 +78,10 @@ class Env:
     copy: tuple[IndexVar, int] | None = None
     tiles: Mapping[IndexVar, tuple[Expr, Expr]] = field(default_factory=dict)
     counted: frozenset[str] = frozenset()
-    inserted: frozenset[str] = frozenset()
     conditions: Mapping[str, Expr] = field(default_factory=dict)
     assured: tuple[frozenset[str], ...] = ()
     masked: bool = False
-    kinds: Mapping[str, int] = field(default_factory=dict)
-    walked: Mapping[str, tuple[Expr, Expr]] = field(default_factory=dict)
-    rows: tuple[int, ...] | None = None
-    first: Expr | None = None
+    kind: TableKind | None = None
 
     def bind(self, var: IndexVar, coord: Expr, known: Mapping[str, Segment] | None = None) -> Env:
         """Add a coordinate, the positions that were iterated to reach it, and the positions that it locates."""
@@ -137,7 +143,7 @@ class Env:
             return self.beside(tensor, self.segments[tensor.shares][-1].begin)
         if tensor.is_assembled and tensor == self.assembly.access.tensor:
             return self.assembly.place(len(tensor.format.levels) - 1, self.coords)
-        if tensor.name in self.inserted:
+        if tensor.format.order and isinstance(tensor.format.levels[0], Listed | Flagged | Cleared | Marked):
             return self.coords[access.indices[0]]
         if not tensor.is_dense:
             return self.segments[tensor.name][-1].begin

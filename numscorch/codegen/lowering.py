@@ -58,7 +58,9 @@ def _lower_tagged(stmt: ix.Forall, env: Env) -> Block:
         case ix.Parallel():
             return lower_parallel(stmt, env)
         case ix.Unroll(times):
-            return lower_jammed(stmt, env, lower) if isinstance(stmt.body, ix.Where) else lower_unrolled(stmt, times, env, lower)
+            if isinstance(stmt.body, ix.Where):
+                return lower_jammed(stmt, stmt.body, times, env, lower)
+            return lower_unrolled(stmt, times, env, lower)
         case ix.Positions() as tag:
             return lower_positions(stmt, tag, env, lower)
         case ix.Vector() as tag:
@@ -113,7 +115,7 @@ def lower_parallel(stmt: ix.Forall, env: Env) -> Block:
     """Lower a parallel loop: each worker runs consecutive blocks. The bounds of blocks don't depend on the number of workers."""
     block, cuts = Var("block"), Var("cuts")
     inner = env.assembly.in_block(lower_serial(replace(stmt, tag=ix.Serial()), env, (cuts[block], cuts[block + 1])), block)
-    return (For(Var("worker"), Const(0), Var("workers"), (*stamps(env), loop_over_blocks(inner)), parallel=True),)
+    return (For(Var("worker"), Const(0), Var("workers"), (*stamps(stmt), loop_over_blocks(inner)), parallel=True),)
 
 
 def lower_where(stmt: ix.Where, env: Env) -> Block:
@@ -147,12 +149,12 @@ def _lower_held(stmt: ix.Where, target: ix.TensorVar, env: Env) -> Block:
     inner = env
     for register in sums:
         inner = with_registers(ix.with_tensor(stmt.producer, target, register), register, inner)
-    row_sums = sums if env.rows is None else tuple(sums[row] for row in env.rows)
+    row_sums = sums if env.kind is None or env.kind.rows is None else tuple(sums[row] for row in env.kind.rows)
     zeros = [assign for register in row_sums for assign in clear(register, inner)]
     body = lower(stmt.consumer, inner)
-    if env.first is not None:
+    if env.kind is not None and env.kind.first is not None:
         overwrite = ix.map_assignments(stmt.consumer, lambda assignment: replace(assignment, op="="))
-        body = (If(env.first, lower(overwrite, inner), body),)
+        body = (If(env.kind.first, lower(overwrite, inner), body),)
     return (*zeros, *lower(stmt.producer, inner), *body)
 
 

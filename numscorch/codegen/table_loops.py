@@ -10,7 +10,7 @@ from ..ir.level import Segment
 from ..ir.loop import Assign, BinOp, Block, Const, Expr, For, Stmt, Var, call
 from ..ir.workspace_levels import Held
 from .coiteration import at_position
-from .environment import Env, Iterator, Lower, size_of
+from .environment import Env, Iterator, Lower, TableKind, size_of
 from .unrolling import interleaved
 from .workspaces import has_level
 
@@ -18,13 +18,13 @@ from .workspaces import has_level
 def lower_kinds(stmt: ix.Forall, env: Env, lower: Lower) -> Block:
     """Loop over the positions of one level chunk by chunk, with a loop for each kind within a chunk."""
     it = env.iterated(stmt.var)[0]
-    if it.name in env.walked:
-        return (For(it.position, *env.walked[it.name], at_position(stmt.var, it, it.position, env, lambda known: lower(stmt.body, known))),)
+    if env.kind is not None and env.kind.bounds is not None:
+        return (For(it.position, *env.kind.bounds, at_position(stmt.var, it, it.position, env, lambda known: lower(stmt.body, known))),)
     chunk, start, stop = Var(f"{stmt.var}_chunk"), Var(f"{it.position.name}_start"), it.end
     first, *ends = it.level.kind_starts(it.mode, chunk)
     body: list[Stmt] = []
     for kind, end in enumerate(ends):
-        inner = replace(env, kinds={**env.kinds, it.name: kind})
+        inner = replace(env, kind=TableKind(kind))
         step = at_position(stmt.var, it, it.position, inner, lambda known: lower(stmt.body, known))
         body += [Assign(start, stop if kind else first), Assign(stop, end), For(it.position, start, stop, step)]
     first_chunk, last_chunk = _chunks(stmt.var, it, env)
@@ -45,8 +45,7 @@ def lower_kind_tiles(stmt: ix.Forall, env: Env, lower: Lower) -> Block:
             if not whole:
                 body += [Assign(start, first), Assign(stop, last)]
             bounds = (first, last) if whole else (start, stop)
-            walked = replace(env, kinds={**env.kinds, it.name: kind}, walked={**env.walked, it.name: bounds}, rows=rows[kind], first=empty)
-            body += lower(stmt.body, walked)
+            body += lower(stmt.body, replace(env, kind=TableKind(kind, bounds, rows[kind], empty)))
         return tuple(body)
 
     first_chunk, last_chunk = _chunks(stmt.var, it, env)
@@ -73,16 +72,16 @@ def lower_constant(stmt: ix.Forall, env: Env, lower: Lower) -> Block:
 
 
 def _coordinates(stmt: ix.Forall, env: Env) -> list[tuple[int, dict[str, Segment]]]:
-    """Return the loop's coordinates with their positions: all coordinates that have registers, or those of the current kind."""
+    """Return the loop's coordinates with their positions: those of the current kind, or else all coordinates that have registers."""
     iterators = env.iterated(stmt.var)
-    if not iterators:
-        held = next(
-            access.tensor for a in ix.assignments(stmt) for access in (a.lhs, *ix.accesses_in(a.rhs)) if has_level(access.tensor, Held)
-        )
-        return [(coordinate, {}) for coordinate in (range(len(registers_of(held))) if env.rows is None else env.rows)]
-    it = iterators[0]
-    first: Expr = it.bounds[0]
-    return [(coordinate, {it.name: it.segment(first + at)}) for at, coordinate in enumerate(it.level.constants[env.kinds[it.name]])]
+    if iterators and env.kind is not None:
+        (it,), first = iterators, iterators[0].bounds[0]
+        return [(coordinate, {it.name: it.segment(first + at)}) for at, coordinate in enumerate(it.level.constants[env.kind.number])]
+    if env.kind is not None and env.kind.rows is not None:
+        return [(coordinate, {}) for coordinate in env.kind.rows]
+    accesses = (access for a in ix.assignments(stmt) for access in (a.lhs, *ix.accesses_in(a.rhs)))
+    held = next(access.tensor for access in accesses if has_level(access.tensor, Held))
+    return [(coordinate, {}) for coordinate in range(len(registers_of(held)))]
 
 
 def _at(stmt: ix.Stmt, var: ix.IndexVar, coordinate: int) -> ix.Stmt:

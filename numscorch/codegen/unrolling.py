@@ -114,10 +114,9 @@ def _walk_masked(it: Iterator, lanes: int, step: Block, remainder: Block, clears
     return (Assign(start, first), Assign(it.end, end), *clears, Assign(at, start), loop, *remainder)
 
 
-def lower_jammed(stmt: ix.Forall, env: Env, lower: Lower) -> Block:
+def lower_jammed(stmt: ix.Forall, body: ix.Where, times: int, env: Env, lower: Lower) -> Block:
     """Compute several vector sums side by side, reduce them together into the lanes of one register, and store it at once."""
-    it = _walked(stmt, env)
-    consumer, producer, times = _jam_parts(stmt)
+    it, producer, consumer = _walked(stmt, env), body.producer, next(ix.assignments(body.consumer))
     target = next(ix.assignments(producer)).lhs.tensor
     sums = interleaved([_sum_at(stmt, producer, target, u, it, env, lower) for u in range(times)])
     total, tile = Var(target.name), Var(f"{target.name}_sums")
@@ -130,13 +129,6 @@ def lower_jammed(stmt: ix.Forall, env: Env, lower: Lower) -> Block:
     value = product.added_to(call("load", values, place, times)) if consumer.op == "+=" else product.value()
     step.append(Do(call("store", values, place, value)))
     return (*_in_groups(it, times, tuple(step), ()), _one_by_one(stmt, it, env, lower))
-
-
-def _jam_parts(stmt: ix.Forall) -> tuple[ix.Assignment, ix.Stmt, int]:
-    match stmt:
-        case ix.Forall(tag=ix.Unroll(times), body=ix.Where(consumer=ix.Assignment() as consumer, producer=producer)):
-            return consumer, producer, times
-    raise ValueError(f"{stmt} can't be jammed: the loop's body must be a where whose consumer is an assignment")
 
 
 def _sum_at(stmt: ix.Forall, producer: ix.Stmt, target: ix.TensorVar, number: int, it: Iterator, env: Env, lower: Lower) -> Block:

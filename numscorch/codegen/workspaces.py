@@ -20,7 +20,7 @@ from ..ir.functions import counts_absent, is_zero, start_of
 from ..ir.level import Level
 from ..ir.loop import Accumulate, Assign, BinOp, Block, Const, Do, Expr, For, If, Stmt, Store, Var, call, mul
 from ..ir.result_bounds import around_result
-from ..ir.workspace_levels import Cleared, Flagged, Hashed, Held, Listed, ListWorkspace, PackedWorkspace, Sorted, Workspace
+from ..ir.workspace_levels import Cleared, Flagged, Hashed, Held, Listed, ListWorkspace, Marked, Sorted, Workspace
 from .environment import Env, Lanes, Lower, clear, size_of
 from .expressions import joined, lower_product
 from .result_assembly import MOST_ENTRIES
@@ -50,9 +50,10 @@ def arrays_of(space: ix.Access) -> tuple[str, ...]:
     return (*space.tensor.format.levels[0].arrays, *(("seen",) if counts(space) else ()))
 
 
-def stamps(env: Env) -> Block:
-    """Initialise the stamps of a worker's workspaces, so that no coordinate is marked."""
-    return tuple(Assign(_part(name, "stamp"), Const(0)) for name in sorted(env.inserted))
+def stamps(stmt: ix.Stmt) -> Block:
+    """Initialise the stamps of a statement's workspaces, so that no coordinate is marked."""
+    names = sorted(space.tensor.name for space in workspaces_of(stmt) if has_level(space.tensor, Workspace, Marked))
+    return tuple(Assign(_part(name, "stamp"), Const(0)) for name in names)
 
 
 def _part(name: str, part: str) -> Var:
@@ -67,26 +68,23 @@ def lower_workspace(stmt: ix.Where, env: Env, lower: Lower) -> Block:
     """
     space, assembly = ix.result_of(stmt.producer), env.assembly
     name = space.tensor.name
-    inner = replace(env, inserted=env.inserted | {name})
     join = _join_absent(stmt.producer, space) if counts(space) else ()
     clear = _clear_row(stmt.producer, space) if has_level(space.tensor, Cleared) else ()
     if has_level(space.tensor, Flagged, Cleared):
-        return (*clear, *lower(stmt.producer, inner), *join, *lower(stmt.consumer, replace(inner, operands=(*env.operands, space))))
+        return (*clear, *lower(stmt.producer, env), *join, *lower(stmt.consumer, replace(env, operands=(*env.operands, space))))
     if assembly.stage == "room":
-        return lower(stmt.producer, inner)
+        return lower(stmt.producer, env)
     if assembly.bounding:
-        return (*_insertions(stmt.producer, name, inner, lower), Assign(MOST_ENTRIES, call("max", MOST_ENTRIES, _part(name, "bound"))))
+        return (*_insertions(stmt.producer, name, env, lower), Assign(MOST_ENTRIES, call("max", MOST_ENTRIES, _part(name, "bound"))))
     count = _part(name, "count")
-    fill = (*_empty(stmt.producer, space, inner, lower), Assign(count, Const(0)), *lower(stmt.producer, inner))
+    fill = (*_empty(stmt.producer, space, env, lower), Assign(count, Const(0)), *lower(stmt.producer, env))
     if has_level(space.tensor, Sorted):
         fill = (*fill, Assign(count, call("combined", _part(name, "list"), _part(name, "vals"), count)))
     if assembly.counting:
         return (*fill, Accumulate(assembly.counters[-1], count))
     is_in_order = has_level(space.tensor, Sorted) or not assembly.access.tensor.is_assembled or not assembly.format.levels[-1].is_ordered
     sort = () if is_in_order else (_sort_list(space),)
-    by_coordinate = inner.inserted - {name} if has_level(space.tensor, PackedWorkspace) else inner.inserted
-    read = replace(inner, inserted=by_coordinate, operands=(*env.operands, space))
-    return (*fill, *join, *sort, *lower(stmt.consumer, read))
+    return (*fill, *join, *sort, *lower(stmt.consumer, replace(env, operands=(*env.operands, space))))
 
 
 def _insertions(producer: ix.Stmt, name: str, env: Env, lower: Lower) -> Block:
@@ -223,7 +221,7 @@ def appends(consumer: ix.Stmt, env: Env) -> bool:
     result = ix.result_of(consumer).tensor
     if not env.assembly.access.tensor.is_assembled or result.prunes:
         return False
-    return result.name in env.inserted or (result == env.assembly.access.tensor and env.assembly.appends_values)
+    return has_level(result, Workspace, Marked) or (result == env.assembly.access.tensor and env.assembly.appends_values)
 
 
 def lower_counted(stmt: ix.Where, target: ix.TensorVar, op: str, env: Env, lower: Lower) -> Block:
