@@ -374,26 +374,26 @@ def with_dtype(expr: Expr, dtype: str) -> Expr:
     return map_leaves(expr, lambda leaf: replace(leaf, dtype=dtype) if isinstance(leaf, Literal) else leaf)
 
 
-def map_assignments(stmt: Stmt, change: Callable[[Assignment], Stmt]) -> Stmt:
-    """The statement with ``change`` applied to every assignment."""
-    match stmt:
-        case Assignment():
-            return change(stmt)
-        case Forall(_, body):
-            return replace(stmt, body=map_assignments(body, change))
-        case Where(consumer, producer):
-            return Where(map_assignments(consumer, change), map_assignments(producer, change))
-
-
-def map_loops(stmt: Stmt, change: Callable[[Forall], Forall]) -> Stmt:
-    """The statement with ``change`` applied to every loop, innermost first."""
+def map_parts(stmt: Stmt, change: Callable[[Stmt], Stmt]) -> Stmt:
+    """The statement with ``change`` applied to the body of a loop, or to the consumer and the producer of a ``where``."""
     match stmt:
         case Assignment():
             return stmt
         case Forall(_, body):
-            return change(replace(stmt, body=map_loops(body, change)))
+            return replace(stmt, body=change(body))
         case Where(consumer, producer):
-            return Where(map_loops(consumer, change), map_loops(producer, change))
+            return Where(change(consumer), change(producer))
+
+
+def map_assignments(stmt: Stmt, change: Callable[[Assignment], Stmt]) -> Stmt:
+    """The statement with ``change`` applied to every assignment."""
+    return change(stmt) if isinstance(stmt, Assignment) else map_parts(stmt, partial(map_assignments, change=change))
+
+
+def map_loops(stmt: Stmt, change: Callable[[Forall], Forall]) -> Stmt:
+    """The statement with ``change`` applied to every loop, innermost first."""
+    changed = map_parts(stmt, partial(map_loops, change=change))
+    return change(changed) if isinstance(changed, Forall) else changed
 
 
 def map_expr(stmt: Stmt, change: Callable[[Access], Access]) -> Stmt:

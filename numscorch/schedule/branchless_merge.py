@@ -7,9 +7,10 @@ Reading the values of all operands and masking the absent values costs less.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 from ..ir.functions import is_zero, simplified
-from ..ir.index import Access, Assignment, Blend, Forall, Serial, Stmt, Where, accesses_in, operands_of
+from ..ir.index import Access, Assignment, Blend, Forall, Serial, Stmt, Where, accesses_in, map_parts, operands_of
 from ..ir.verify import appends, can_merge_without_branches
 from . import tuning
 from .cost import counts_of
@@ -45,10 +46,8 @@ def _tag_merges(stmt: Stmt, facts: Facts, is_appended: bool, reasons: list[str])
         ):
             reasons.append(f"at {var}, {', '.join(names)} are merged with masks, since branches would be mispredicted")
             return replace(stmt, tag=Blend(_looks_ahead(stmt, names, facts)))
-        case Forall(_, body, Serial()):  # vector loops do not mask terms
-            return replace(stmt, body=_tag_merges(body, facts, is_appended, reasons))
-        case Where(consumer, producer):
-            return Where(_tag_merges(consumer, facts, is_appended, reasons), _tag_merges(producer, facts, is_appended, reasons))
+        case Forall(tag=Serial()) | Where():  # vector loops do not mask terms
+            return map_parts(stmt, partial(_tag_merges, facts=facts, is_appended=is_appended, reasons=reasons))
         case _:
             return stmt
 

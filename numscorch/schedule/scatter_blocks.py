@@ -9,9 +9,25 @@ moves limits the number of blocks. A matrix with many columns and one long colum
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from math import prod
 
-from ..ir.index import Access, Assignment, Blocks, Forall, IndexVar, Parallel, Serial, Stmt, Tile, Where, is_product, operands_of, value_of
+from ..ir.index import (
+    Access,
+    Assignment,
+    Blocks,
+    Forall,
+    IndexVar,
+    Parallel,
+    Serial,
+    Stmt,
+    Tile,
+    Where,
+    is_product,
+    map_parts,
+    operands_of,
+    value_of,
+)
 from ..ir.result_bounds import around_result
 from ..ir.workspace_levels import Flagged, Listed
 from . import cost, tuning
@@ -46,14 +62,10 @@ class _Pass:
 
     def blocked(self, stmt: Stmt, facts: Facts) -> Stmt:
         match stmt:
-            case Assignment():
-                return stmt
-            case Where(consumer, producer):
-                return Where(self.blocked(consumer, facts), self.blocked(producer, facts))
+            case Where() | Forall(tag=Parallel()):
+                return map_parts(stmt, partial(self.blocked, facts=facts))
             case Forall(var, body, Tile(size)):
                 return replace(stmt, body=self.blocked(body, facts.narrowed(var, size)))
-            case Forall(_, body, Parallel()):
-                return replace(stmt, body=self.blocked(body, facts))
             case Forall(var, body, Serial()):
                 steps, count = cost.iterations(var, self.walks, facts, self.united)[1], self._blocks(stmt, facts)
                 if count is None or steps < tuning.SHORT_LOOP:
