@@ -199,7 +199,7 @@ def test_rows_stay_in_registers_while_columns_of_a_combination_are_summed() -> N
 
 
 def test_columns_of_one_row_each_are_summed_by_combination() -> None:
-    summed = "specialize_forall<kinds>(j: sums<64>, specialize_forall<coordinates>(o_in, t[o_in] += A[o_out,j,o_in] * B[b,j]))"
+    summed = "specialize_forall<kinds>(j, specialize_forall<coordinates>(o_in, t[o_in] += A[o_out,j,o_in] * B[b,j]))"
     block = f"specialize_forall<tiles>(j, where(specialize_forall<coordinates>(o_in, C[b,o_out,o_in] += t[o_in]), {summed}))"
     assert nest((1, 10, 8), 96) == f"tile_forall<32>(b, tile_forall<80>(j, parallel_forall(o_out, vector_forall<8 x 4>(b, {block}))))"
     assert f"vector_forall<8 x 8>(b, {block})" in nest((1, 4, 16), 128)
