@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import torch
+from file_list import files
 from unstored import operators_of, reductions
 
 import numscorch as ns
@@ -135,7 +136,7 @@ def parts() -> str:
 
 
 BLOCKS: dict[str, Callable[[], str]] = {
-    made.__name__: made for made in (passes, kernel, subscripts, operands, facts, loop_ir, source, binder, parts)
+    made.__name__: made for made in (passes, kernel, subscripts, operands, facts, loop_ir, source, binder, parts, files)
 }
 
 

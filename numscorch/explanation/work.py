@@ -84,7 +84,7 @@ def work_of(expr: str | Request, operands: Sequence[Any] | Mapping[str, Any], re
 
 
 def _program_work(text: str, operands_by_name: Mapping[str, Any], result: Any) -> Work:
-    """The summed operations of all parts (earlier parts are computed), and the bytes of the operands and the final result."""
+    """The operations of all parts, and the bytes of the operands and the final result. All parts but the last are run to count them."""
     tensors = {
         name: value if isinstance(value, Tensor | SparseTensor) else torch.tensor(float(value)) for name, value in operands_by_name.items()
     }

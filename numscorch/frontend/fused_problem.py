@@ -57,8 +57,8 @@ class Member:
 class FusedRequest(Request):
     """A request whose value reads operands and the results of ``members``; all share the loops over ``outer``.
 
-    ``owner`` is the sparse operand outside of whose entries the value is 0, if there is one; if ``keeps``, the result has its
-    pattern. ``returned`` names the members that the kernel returns after the result; each is a scalar in the shared loops.
+    ``owner`` is a sparse operand; the value is 0 where it stores no entry. If ``keeps``, the result has the owner's pattern.
+    ``returned`` names the members that the kernel returns after the result; each is a scalar in the shared loops.
     """
 
     members: tuple[Member, ...] = ()

@@ -223,7 +223,7 @@ def _check_names(text: str, before: list[PlacedNames], after: list[PlacedNames],
 
 
 def _expand_ellipsis(dimensions: Iterable[PlacedNames], hidden: int) -> tuple[Names, ...]:
-    """The names without positions, with one name for each dimension of an ellipsis."""
+    """The names alone, without their places in the text; an ellipsis becomes one name for each of its dimensions."""
     names: list[Names] = []
     for dimension in dimensions:
         names += [(f"{ELLIPSIS}{at}",) for at in range(hidden)] if _is_ellipsis(dimension) else [tuple(name for name, _ in dimension)]

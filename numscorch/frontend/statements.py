@@ -251,7 +251,7 @@ class _Splitter:
                 return expr, variables & _uses(expr)
 
     def _factor(self, side: Expr, variables: Variables, outer: Variables) -> tuple[Expr, Variables]:
-        """Reduce inside a factor: sums and functions over the variables that no other factor uses, products recursively."""
+        """Reduce a factor: a sum or function over the variables that no other factor uses, a product by each of its factors."""
         here = variables & _uses(side)
         if isinstance(side, Binary) and side.op in "*/":
             return self._inside(side, here, outer)

@@ -224,7 +224,7 @@ def _of_graphblas(request: BoundRequest, shape: Shape | None) -> Function:
 
 
 def _of_dense(request: BoundRequest, shape: Shape | None) -> Function:
-    """torch.einsum on dense tensors; statements run ``evaluate`` on dense tensors, which calls torch's operators."""
+    """torch.einsum on dense tensors; for a statement ``evaluate``, which calls torch's operators on them."""
     nbytes = sum(prod(operand.shape) * operand.dtype.itemsize for operand in request.operands.values())
     if nbytes * SHARE > available():
         raise CannotError(f"too large: its operands take {nbytes / 2**30:.3g} GiB")

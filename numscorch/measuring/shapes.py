@@ -15,7 +15,7 @@ Indices = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class MatMul:
-    """``left @ right``, by the operands' indices; either matrix may be transposed."""
+    """``left @ right``, given by the numbers of two operands; either matrix may be transposed."""
 
     left: int
     right: int

@@ -280,7 +280,7 @@ def _array(name: str, by_rows: bool, at: int) -> Callable[[SparseTensor], torch.
 
 
 def stored(A: SparseTensor) -> int:
-    """torch's ``_nnz``: the number of stored coordinates; a block or a dense slice counts once, a batch per matrix."""
+    """torch's ``_nnz``: the number of stored coordinates, of one matrix in a batch; a block or a dense slice counts once."""
     stored_layout = own_layout(A)
     if stored_layout is None or A.format.is_dense:
         return A.nnz

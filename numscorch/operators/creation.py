@@ -325,7 +325,7 @@ def _check_room(count: int, shape: tuple[int, ...], dtype: torch.dtype, format: 
 
 
 def _from_sorted(indices: np.ndarray, values: torch.Tensor, shape: tuple[int, ...], format: Format) -> SparseTensor:
-    """A SparseTensor in ``format`` of entries in row-major order."""
+    """Entries in row-major order as a SparseTensor in ``format``."""
     narrow = indices.astype(index_dtype_for(shape, indices.shape[1]), copy=False)
     return from_coo(narrow, values, shape, assume_sorted=True, copy=False, check_invariants=False).to(format)
 

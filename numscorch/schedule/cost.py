@@ -102,10 +102,10 @@ def is_located(access: Access, first: IndexVar, facts: Facts) -> bool:
 
 
 def in_rows(walk: SparseWalk, others: Sequence[SparseWalk], order: tuple[IndexVar, ...], facts: Facts) -> Access:
-    """Return the access in a format whose first level is located or searched; the same access if its format can stay.
+    """Return the access, in a format whose first level is located or searched if the loops would walk this level too often.
 
-    The format changes if the outermost loop runs over a variable that the tensor lacks, and another operand iterates the
-    variable of its first level. Each step of the outermost loop would walk that level again, and use few of its coordinates.
+    That is so if the outermost loop runs over a variable that the tensor lacks, and another operand iterates the variable of
+    the first level: each step of the outermost loop would walk the level again, and use few of its coordinates.
     Relations store nothing and have no other format.
     """
     access = walk.access

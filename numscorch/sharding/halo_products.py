@@ -133,7 +133,7 @@ def _ordinal(at: int) -> str:
 
 
 def _joined(given: Given, indices: SharedIndices) -> list[Any]:
-    """The local operands of the whole local matrix: those with the column index are extended by the halo."""
+    """The local operands for the product with the whole local matrix: those with the column index include the halo."""
     return [value.local if isinstance(value, ShardedSparseTensor) else _extended(value, indices.column, indices).value for value in given]
 
 

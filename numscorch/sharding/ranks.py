@@ -62,7 +62,7 @@ class Ranks:
         return cls(tuple(mesh.get_group(dim) for dim in (range(mesh.ndim) if dims is None else dims)))
 
     def gathered(self, mine: torch.Tensor) -> torch.Tensor:
-        """The tensors of all ranks, which have the same shape; shape (size, \\*).
+        """The tensors of all ranks, all of one shape, stacked to (size, \\*).
 
         The ranks send their tensors directly to each other; the all_gather of gloo passes them along a ring, which takes longer.
         """

@@ -298,7 +298,7 @@ def _check_held(name: str, weight: Weight, state: State) -> None:
 
 
 def _pattern(name: str, state: State, metadata: Mapping[str, Any], weight: Weight) -> Pattern:
-    """Return a weight's pattern, checked, and with copied index arrays, since kernels do not check them."""
+    """Return a weight's pattern, with its index arrays copied, and checked, because kernels do not check them."""
     arrays = {key.removeprefix(f"{name}."): _tensor(key, extents) for key, extents in state.items() if key.startswith(f"{name}.level")}
     values = _tensor(f"{name}.values", state[f"{name}.values"])
     extents = tuple(weight.shape if isinstance(weight, SparseParameter) or weight.ndim < 2 else weight.flatten(1).shape)

@@ -84,7 +84,7 @@ class MatchedWeight:
 def chosen(model: torch.nn.Module, plan: SparsityPlan) -> list[MatchedWeight]:
     """Return the weights that a plan names, with the reasons against sparsifying them; masks are not drawn yet.
 
-    A weight that torch computes from other parameters, as of a pruned layer, names these parameters.
+    If torch computes a weight from other parameters, as in a pruned layer, the result names these parameters.
 
     Raises:
         ExpressionError: a rule names nothing.
