@@ -28,7 +28,7 @@ RESULT, UPSTREAM = "result", "upstream"
 
 @dataclass(frozen=True, slots=True)
 class KernelRun:
-    """One kernel: the names of its result and additional results, its request, and its operands' names.
+    """One backward kernel: its request, the names of its operands, and the names of its results, with the gradient first.
 
     ``format`` is the format to which the sparse operand is converted first; None if it is not converted.
     """
@@ -50,10 +50,10 @@ class Adjoint:
 
 @lru_cache(maxsize=256)
 def adjoint_of(request: FusedRequest, kinds: tuple[OperandKind, ...], wanted: tuple[str, ...]) -> Adjoint | None:
-    """Return the adjoint for the gradients of the wanted letters, or None if separate kernels for the parts are better.
+    """Return the kernels that compute the gradients of the operands ``wanted``; None if separate kernels for the parts are better.
 
-    Fused gradients pay off if separate parts would store values at the entries of a pattern. Storing a row of a dense tensor is
-    cheaper than recomputing it.
+    ``wanted`` has letters of the request. Fusion pays off if separate kernels would store values at the entries of a pattern.
+    Otherwise they store rows of dense tensors only, and storing a row is cheaper than recomputing it.
     """
     try:
         return made_adjoint(request, kinds, wanted)
@@ -62,7 +62,7 @@ def adjoint_of(request: FusedRequest, kinds: tuple[OperandKind, ...], wanted: tu
 
 
 def made_adjoint(request: FusedRequest, kinds: tuple[OperandKind, ...], wanted: tuple[str, ...]) -> Adjoint:
-    """Return the adjoint, as :func:`adjoint_of`.
+    """Return the adjoint like :func:`adjoint_of`, but raise an error if there is none.
 
     Raises:
         NotFused: separate kernels for the parts are better; the text gives the reason.
@@ -142,7 +142,7 @@ class _Adjoining:
         return Binary("*", Access(replace(owner.tensor, dtype=PATTERN), owner.indices), value)
 
     def _summed(self, name: str, indices: tuple[IndexVar, ...], terms: Sequence[Expr]) -> str:
-        """Add the statement of a gradient with one or more terms; terms with reductions become separate statements."""
+        """Add the statement that sums the terms of a gradient; terms with reductions become separate statements."""
         if len(terms) > 1:
             terms = [t if set(variables_in(t)) <= set(indices) else self._alone(name, indices, t) for t in terms]
         return self._add(name, indices, reduce(plus, terms))
@@ -168,7 +168,7 @@ class _Adjoining:
     # ---- kernels
 
     def adjoint(self) -> Adjoint:
-        """Return the forward request, with the names that it saves, and the backward kernels, by rows first, then by columns."""
+        """Return the forward request, which also saves the scalars of each row, and the backward kernels: by rows, then by columns."""
         available = [*self.saved, UPSTREAM]
         by_rows = [name for name in self.gradients.values() if not self._is_by_columns(name)]
         by_columns = [name for name in self.gradients.values() if self._is_by_columns(name)]
@@ -195,7 +195,7 @@ class _Adjoining:
         return self.backward.get(name) or self.statements[name]
 
     def _slice(self, name: str, available: Iterable[str]) -> list[str]:
-        """Return the names of the statements to compute for a statement, itself last; ``available`` ones need no computation."""
+        """Return the statements to compute for the statement ``name``, which comes last; ``available`` ones are not recomputed."""
         visited: dict[str, None] = {}
 
         def visit(name_: str) -> None:
@@ -227,7 +227,7 @@ class _Adjoining:
         return KernelRun(names, replace(request, returned=tuple(sorted(members))), operands, format)
 
     def _units(self, name: str) -> tuple[int, ...]:
-        """Return the dimensions of size 1 of a statement's result: the size of an index is 1 if it is 1 in every operand."""
+        """Return the dimensions in which a statement's result has size 1: their indices have size 1 in every operand."""
         terms = zip(self.request.subscripts.operands, self.kinds.values(), strict=True)
         wide = {index for names, kind in terms if kind is not None for at, index in enumerate(names) if at not in kind.units}
         return tuple([at for at, var in enumerate(self._indices(name)) if var.name not in wide])

@@ -14,7 +14,7 @@ from ..tensors.modes import in_transform
 
 
 class Differentiable(Protocol):
-    """A computation by kernels, as autograd sees it: a function of tensors, with their gradients.
+    """The interface of kernels to autograd: a function of tensors, and the gradients of these tensors.
 
     Within transforms of torch.func, ``run`` may return the result only, and a method ``over_batch`` is required.
 
@@ -30,11 +30,11 @@ class Differentiable(Protocol):
     def gradients(
         self, values: Sequence[Tensor], saved: Sequence[Tensor], upstream: Tensor, needed: Sequence[bool]
     ) -> Sequence[Tensor | None]:
-        """The gradients that are needed; ``saved`` has the further tensors of ``run``, or the result if it is kept."""
+        """The needed gradients; ``saved`` has the further tensors that ``run`` returned, or the result if ``keeps_result``."""
 
 
 def through(call: Differentiable, values: Iterable[Tensor]) -> Any:
-    """The result of a computation, a tensor with its gradients."""
+    """The result of a computation, as a tensor through which gradients flow."""
     function: Any = _Transformed if in_transform() else _Through
     return function.apply(call, *values)
 
@@ -49,7 +49,7 @@ def gradients_by_autograd(
     views = [value.view_as(value) for value in values]
     wanted = [view for view, is_needed in zip(views, needed, strict=True) if is_needed]
     result = function(views)
-    if not result.requires_grad:  # no part that it is computed by has a gradient
+    if not result.requires_grad:  # no operation of the function has a gradient
         return [None] * len(needed)
     gradients = iter(torch.autograd.grad(result, wanted, upstream, create_graph=True, allow_unused=True))
     return [next(gradients) if is_needed else None for is_needed in needed]
@@ -86,9 +86,9 @@ def no_forward_mode() -> UnsupportedError:
 
 
 def _of_batch(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
-    """The gradients for batched upstream gradients, as of ``is_grads_batched=True``.
+    """The gradients for a batch of upstream gradients, as with ``torch.autograd.grad(..., is_grads_batched=True)``.
 
-    Torch batches them by a mechanism older than ``torch.func.vmap``, which kernels do not know; ``vmap`` computes them instead.
+    Torch batches upstream gradients by a mechanism that kernels do not support, so this function calls ``torch.func.vmap`` instead.
     """
     level = torch._C._vmapmode_increment_nesting() - 1
     torch._C._vmapmode_decrement_nesting()

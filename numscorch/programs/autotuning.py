@@ -33,7 +33,7 @@ ORDERS = 3  # loop orders to try besides the cheapest one
 DEARER = 16.0  # maximum modelled cost of a loop order, relative to the cheapest one
 TILES = (32, 128)  # tile sizes to try, in iterations
 ROUNDS = 15  # timed runs of each schedule
-CLEARLY = 0.97  # maximum time of another schedule, relative to the compiler's default
+CLEARLY = 0.97  # another schedule is chosen if it takes less than this fraction of the default's time
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ def autotune(expr: Any, *operands: Any, format: Format | str | None = None, seco
 
     Args:
         expr, operands, format: as for :func:`einsum`.
-        seconds: the time budget; it tries at least two schedules, and skips the rest when the budget is spent.
+        seconds: the time budget. At least two schedules are tried; the others are skipped once the budget is spent.
 
     Returns:
         A :class:`Tuned` with ``schedule`` and ``times``; ``print`` shows a table.

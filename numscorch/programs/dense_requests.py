@@ -22,7 +22,7 @@ from ..machine.memory import check_bytes
 
 
 def divided(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """A function of torch that divides integers, with numscorch's error.
+    """Wrap a function of torch so that integer division by 0 raises numscorch's error.
 
     Raises:
         DivisionError: an integer is divided by 0.
@@ -62,7 +62,7 @@ FLOATS = [{torch.float32}, {torch.float64}]  # data types of operands that need 
 REDUCERS: dict[str, Any] = {
     "=": torch.sum,
     "+=": torch.sum,
-    "*=": lambda value, dim: value.flatten(dim[0]).prod(-1, dtype=value.dtype),  # the last dimensions
+    "*=": lambda value, dim: value.flatten(dim[0]).prod(-1, dtype=value.dtype),  # ``dim`` are the last ones
     "max=": torch.amax,
     "min=": torch.amin,
     "stored max=": torch.amax,
@@ -72,7 +72,7 @@ REDUCERS: dict[str, Any] = {
 
 
 def dense_result(request: Request, *tensors: Tensor) -> Tensor:
-    """The result of a request on strided tensors, in the data types of sparse operands.
+    """The result of a request on strided tensors, with the data type that sparse operands would give.
 
     Raises:
         SizeError: the result, or the value before its reduction, exceeds the memory limit.
@@ -109,7 +109,7 @@ def _einsum(text: str, tensors: Sequence[Tensor]) -> Tensor:
 
 @lru_cache(maxsize=1024)
 def matrix_product(expr: str) -> tuple[bool, bool, bool] | None:
-    """Whether an einsum's product of two matrices swaps, and transposes the first and the second of them; None for any other einsum.
+    """How an einsum multiplies two matrices: whether it swaps them, transposes the first, transposes the second; None for other einsums.
 
     >>> matrix_product("jf,of->jo")
     (False, False, True)
@@ -141,14 +141,14 @@ def _value(request: Request, tensors: Sequence[Tensor]) -> Tensor:
     summed = list(range(len(request.subscripts.result), len(names)))
     if not summed:
         return value.clone(memory_format=torch.contiguous_format)  # a result is never a view of an operand
-    if request.op in REDUCTIONS and any(value.shape[dim] == 0 for dim in summed):  # the identity, with a gradient of 0 to the terms
+    if request.op in REDUCTIONS and any(value.shape[dim] == 0 for dim in summed):  # the identity; the terms' gradient is 0
         start = start_of(request.op, request.expr, str(value.dtype).removeprefix("torch."))
         return value.sum(dim=summed).to(value.dtype).masked_fill(torch.ones((), dtype=torch.bool), start)
     return REDUCERS[request.op](value, dim=summed)
 
 
 def _check_size(request: Request, tensors: Sequence[Tensor], names: Sequence[str]) -> None:
-    """Refuse a dense tensor with these indices that exceeds the memory limit.
+    """Check that a dense tensor with the indices ``names`` is within the memory limit.
 
     Raises:
         SizeError: the message has the sizes.
@@ -162,7 +162,7 @@ def _check_size(request: Request, tensors: Sequence[Tensor], names: Sequence[str
 
 @lru_cache(maxsize=1024)
 def _is_product(request: Request) -> bool:
-    """Whether a request sums the product of its operands, each once and in order, as torch's einsum."""
+    """Whether a request sums the product of its operands, like torch's einsum: it reads each operand once, in order."""
     return request.op in ("=", "+=") and str(request.expr) == str(product_of(request.subscripts))
 
 

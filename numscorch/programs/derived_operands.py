@@ -24,12 +24,12 @@ def derives(text: str) -> bool:
 
 
 def is_index_size(text: str, name: str) -> bool:
-    """Return whether an operand of a program is the size of an index."""
+    """Return whether the operand ``name`` only gives the size of an index of the program."""
     return any(f"{SIZE}{name}" in part.operands for part in parse_program(text))
 
 
 def with_derived(text: str, parts: Sequence[ProgramPart], values: dict[str, Any]) -> None:
-    """Add to ``values`` the derived operands of parts whose tensors are available.
+    """Add to ``values`` the derived operands of parts, if ``values`` has the tensors from which they derive.
 
     Raises:
         ExpressionError: a slice has another number of dimensions than its tensor, or a size is not a whole number.

@@ -92,15 +92,15 @@ def _compute_with_gradients(request: Request, operands: Sequence[Any], format: F
 
 
 def _like_operands(result: Any, operands: Sequence[Any], format: Any) -> Any:
-    """The result of the operands' SparseTensors; as a torch tensor if all operands are torch's."""
+    """The result, converted to a torch tensor if all operands are torch tensors."""
     return result if isinstance(result, Tensor) or not is_all_native(operands) else stored_as(result, None, True, format is not None)
 
 
 def _rewritten(request: Request, operands: Sequence[Any], format: Any, out: Any, key: Hashable = None) -> Any:
-    """The result of a request that is rewritten; None if one kernel computes it as it stands.
+    """The result of a request that must be rewritten; None if one kernel computes the request unchanged.
 
-    Rewrites, in this order: to operands of one data type, and to pairs of operands. Their requests are computed again. If ``key``
-    is given, the steps are cached as a chain.
+    Operands of different data types are converted to one data type first. Otherwise, products of several operands are split into
+    pairs. If ``key`` is given, the steps are cached as a chain.
     """
     if (target := target_of(request, operands)) is not None:
         return _compute_promoted(request, operands, target, format, out)

@@ -74,7 +74,7 @@ def evaluate_parts(text: str, operands: Mapping[str, Any], format: Format | str 
 
 
 def _kind(operand: SparseTensor | Tensor) -> Hashable:
-    """What the choice of a program's steps depends on: sizes and counts are rounded."""
+    """The properties of an operand on which the choice of a program's steps depends; sizes and counts are rounded."""
     sizes = tuple(map(rounded, operand.shape))
     if isinstance(operand, SparseTensor):
         return operand.pattern.format, operand._values.dtype, operand.pattern.index_dtype, sizes, rounded(operand.pattern.nnz)
@@ -256,7 +256,7 @@ def _refuse_names(text: str, operands: Mapping[str, Any]) -> None:
 
 
 def _operand(value: Any, operands: Mapping[str, Any]) -> Any:
-    """Convert a number or 0-dimensional tensor to the data type of the tensors with dimensions, unless torch would promote these."""
+    """Convert a number or 0-dimensional tensor to the data type of the tensors with dimensions, unless torch would promote the latter."""
     tensors = [other for other in operands.values() if isinstance(other, SparseTensor | Tensor)]
     leading = [tensor.dtype for tensor in tensors if tensor.ndim > 0]
     if isinstance(value, int | float | complex):

@@ -193,7 +193,7 @@ class _Source:
         return [f"    if {' and '.join(tests)}:", *(f"        {line}" for line in lines)]
 
     def ready(self, name: str) -> str:
-        """The variable with the operand in the form that a plan takes."""
+        """The variable that holds an operand in the form that a plan takes."""
         return name.replace("o", "w") if name in self.native else name
 
 
@@ -216,7 +216,7 @@ def _guarded(operand: Any) -> tuple[torch.Tensor, bool]:
 
 
 def _guards(tensors: Sequence[tuple[torch.Tensor, bool]]) -> Callable[..., bool]:
-    """A function that checks tensors against these; numbers of sparse values may differ."""
+    """A function that checks whether other tensors match ``tensors``; values of sparse operands may differ in length."""
     sizes: list[Any] = []
     strides: list[Any] = []
     for tensor, is_values in tensors:

@@ -36,7 +36,7 @@ def widened_operand(operand: SparseTensor | Tensor) -> SparseTensor | Tensor:
 
 
 def returned(request: FusedRequest, operands: Sequence[Any], result: SparseTensor | Tensor) -> Any:
-    """Convert a result to the operands' data type and to the owner's layout, and to a torch tensor if the operands are."""
+    """Convert a result to the operands' data type and, if it keeps an operand's pattern, to that operand's layout and kind of tensor."""
     dtype = operands[valued(request)[0]].dtype
     result = result if result.dtype is dtype else result.to(dtype)
     if not isinstance(result, SparseTensor) or request.owner is None or request.form.prunes:

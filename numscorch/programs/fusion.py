@@ -38,7 +38,7 @@ class NotFused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class OperandKind:
-    """The properties of an operand that fusion depends on; ``format`` is None for dense tensors, ``units`` are dimensions of size 1."""
+    """The properties of an operand that affect fusion: ``format`` is None for dense tensors, ``units`` are the dimensions of size 1."""
 
     order: int
     dtype: str
@@ -47,7 +47,7 @@ class OperandKind:
 
     @classmethod
     def of(cls, operand: Any) -> OperandKind | None:
-        """Return the kind of a tensor or of a description of one; None if kernels do not accept it."""
+        """Return the kind of a tensor, or of an ``Operand`` that describes one; None if kernels do not accept the tensor."""
         if isinstance(operand, Operand):
             return cls(len(operand.shape), operand.dtype, None if operand.format.is_dense else operand.format, _units(operand.shape))
         if not isinstance(operand, SparseTensor | Tensor) or (dtype := STORED.get(operand.dtype)) is None:
@@ -66,7 +66,7 @@ def _units(shape: Sequence[int]) -> tuple[int, ...]:
 
 
 class ProgramStep(NamedTuple):
-    """Parts that one kernel computes: several as one ``FusedRequest``, or a single one with the format of its result.
+    """Parts that one kernel computes: several parts as one ``FusedRequest``, or a single part with the format of its result.
 
     Attributes:
         name: the name of the kernel's result.
@@ -182,7 +182,7 @@ class _Fusing:
         )
 
     def _walked(self, part: ProgramPart) -> Iterator[str]:
-        """Yield the indices of a part that iterate over stored entries of its sparse operands."""
+        """Yield the indices of a part whose loops iterate over stored entries of its sparse operands."""
         for name, names in zip(part.operands, part.request.subscripts.operands, strict=True):
             kind = self.kinds.get(name)
             if kind is not None and kind.format is not None and kind.format.is_plain:
@@ -212,7 +212,7 @@ class _Fusing:
         return request, tuple(name for name, _ in self.letters)
 
     def _check_pruned(self, part: ProgramPart, member: Member) -> None:
-        """Check that pruned results can be appended in order, and that rows pruned per block are computed completely."""
+        """Check that rows of pruned results are computed in order, and one after the other if a part keeps the largest of each block."""
         if part.request.form.prunes and member.indices[: len(self.outer)] != self.outer:
             raise NotFused(f"the rows of {part.name} aren't computed in order")
         if part.request.form.prunes and member.owner is not None and len(member.indices) != 2:
@@ -229,7 +229,7 @@ class _Fusing:
             raise NotFused(f"data types {', '.join(sorted(dtypes))}: only floats of one data type are fused")
 
     def _check_size(self) -> None:
-        """Check the size of the results with all intermediate results inlined, which bounds the time of the passes."""
+        """Check the number of accesses of each result with all intermediate results inlined; this bounds the time of the passes."""
         sizes: dict[str, int] = {}
         for part in self.parts:
             read = [part.operands[NAMES.index(access.tensor.name)] for access in accesses_in(part.request.expr)]
@@ -280,14 +280,14 @@ class _Fusing:
         return member
 
     def _format_alone(self, part: ProgramPart, value: Expr, indices: tuple[IndexVar, ...]) -> Format:
-        """Return the format of a part's result if neither the part nor earlier ones are fused."""
+        """Return the format that a part's result would have if neither this part nor earlier parts were fused."""
         alone = {member.name: self.alone[name] for name, member in self.members.items()}
         unfused = mapped(value, lambda a: Access(replace(a.tensor, format=alone.get(a.tensor.name, a.tensor.format)), a.indices))
         stmt = Assignment(Access(TensorVar(part.name, dense(len(indices))), indices), unfused, part.request.op)
         return infer_format(stmt, in_order=part.request.form.in_order)[0].lhs.tensor.format
 
     def _name(self, name: str, indices: tuple[IndexVar, ...]) -> str:
-        """Return the name of a part's result in the kernel, which ends in ``_row`` or ``_value``."""
+        """Return the kernel's name for a part's result; it ends in ``_row`` or ``_value``."""
         kind = "value" if set(indices) <= set(self.outer) else "row"
         fresh = name if name.endswith(f"_{kind}") else f"{kind}_{name}" if name.isdigit() else f"{name}_{kind}"
         while fresh in {member.name for member in self.members.values()}:
@@ -295,7 +295,7 @@ class _Fusing:
         return fresh
 
     def _access(self, part: ProgramPart, access: Access) -> Access:
-        """Convert a part's access to an access to an operand, named by its letter, or to an earlier part's result."""
+        """Convert an access of a part to the kernel's access: to an operand, named by a letter, or to the result of an earlier part."""
         at = NAMES.index(access.tensor.name)
         name, names = part.operands[at], part.request.subscripts.operands[at]
         if (member := self.members.get(name)) is not None:
@@ -326,7 +326,7 @@ class _Fusing:
             raise NotFused(f"{name} is not read row by row in the shared loops")
 
     def _owner(self, part: ProgramPart, value: Expr) -> Access | None:
-        """Return the sparse operand outside whose entries a part's value is 0; None for dense parts.
+        """Return the sparse operand whose entries contain all nonzeros of a part's value; None for dense parts.
 
         Raises:
             NotFused: the part merges sparse operands, or its value is not 0 at unstored entries.

@@ -111,7 +111,7 @@ def _values(operand: SparseTensor | Tensor) -> Tensor:
 
 
 def with_patterns(values: Sequence[Tensor], patterns: Sequence[Pattern | None]) -> list[Any]:
-    """The operands with these values; dense operands have no pattern."""
+    """Build operands from values and patterns; the pattern of a dense operand is None."""
     return [v if pattern is None else SparseTensor(pattern, v) for v, pattern in zip(values, patterns, strict=True)]
 
 
@@ -123,7 +123,7 @@ def _in_format(result: SparseTensor | Tensor, format: Format | str | None, reque
 
 
 def _compute_on_values(request: Request, operands: Sequence[Any]) -> SparseTensor | None:
-    """Compute an element-wise request on tensors that share a pattern by torch, on their values; None for other requests."""
+    """Compute an element-wise request of tensors that share a pattern: apply torch to their values. None for other requests."""
     sparse = [o for o in operands if isinstance(o, SparseTensor)]
     pattern, value = sparse[0].pattern, value_of_request(request)
     sparse_names = {NAMES[at] for at, o in enumerate(operands) if isinstance(o, SparseTensor)}
@@ -145,7 +145,7 @@ def _diagonal(operand: SparseTensor | Tensor, names: Sequence[str]) -> SparseTen
     if isinstance(operand, Tensor):
         return with_order(operand, names, list(dict.fromkeys(names)))
     numbers = made_outside(lambda: SparseTensor.trusted(operand.pattern, torch.arange(operand.pattern.nnz)))
-    on_diagonal = launch(diagonal_request(tuple(names)), [numbers], None)  # its values are the numbers of the entries
+    on_diagonal = launch(diagonal_request(tuple(names)), [numbers], None)  # its values are positions in ``operand``
     return on_diagonal.with_values(operand.values[on_diagonal.values])
 
 
@@ -154,7 +154,7 @@ def _diagonal(operand: SparseTensor | Tensor, names: Sequence[str]) -> SparseTen
 
 @lru_cache(maxsize=256)
 def _product_steps(request: Request) -> tuple[Request, Request, Request, int]:
-    """The requests of a product: its terms, their sum, and their sum at a pattern; and the number of the result's dimensions."""
+    """Three requests, which compute the terms, sum terms, and sum terms at a pattern; and the number of the result's dimensions."""
     subs = request.subscripts
     read = tuple(letters for at, letters in enumerate(subs.operands) if at != request.mask)
     names = tuple(dict.fromkeys(chain(subs.result, *read)))
@@ -164,7 +164,7 @@ def _product_steps(request: Request) -> tuple[Request, Request, Request, int]:
 
 
 def multiplied(request: Request, operands: Sequence[Any], format: Format | str | None, compute: Compute) -> SparseTensor | Tensor:
-    """The result of a request that multiplies terms (``*=``), in the format unless there is a mask. Memory O(terms).
+    """The result of a request that multiplies terms (``*=``). A mask overrides ``format``. Takes memory for all terms.
 
     The gradient of a term is the product of the other terms: product / term unless a term is 0. The terms are computed first, as a
     differentiable request; the product is then an expression that torch can differentiate.
@@ -192,11 +192,11 @@ def multiplied(request: Request, operands: Sequence[Any], format: Format | str |
 
 
 def _with_gradient(result: Tensor, values: Tensor, total: Callable[[Tensor], Tensor], count: int) -> Tensor:
-    """The product of ``count`` terms with its gradient; ``values`` are the stored terms, and ``total`` sums values.
+    """Make the product ``result`` of ``count`` terms differentiable; ``values`` are the stored terms, and ``total`` sums them.
 
-    Without zero terms, it is the product times exp(sum of logarithms - its detached copy), a factor of 1. A single zero term is
-    multiplied by the product of the others. Two zero terms are multiplied by each other as (s**2 - t)/2, with their sum s and the
-    sum t of their squares. With more zero terms, the product and its first two derivatives are 0.
+    Without zero terms, the product is multiplied by exp(sum of logarithms - its detached copy): a factor of 1 that has the gradient.
+    A single zero term is multiplied by the product of the other terms. The product of two zero terms is written as (s**2 - t)/2,
+    where s is their sum and t the sum of their squares. With more zero terms, the product and its first two derivatives are 0.
 
     Raises:
         UnsupportedError: the terms are complex.
@@ -229,7 +229,7 @@ class DifferentiableCall(Differentiable):
         self.keeps_result = chooses(request)
 
     def run(self, values: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        """The result, or its values. The operands of the call serve its first run; later runs take ``values``."""
+        """The result, or its values if it is sparse. The first run takes the operands of the call; later runs take ``values``."""
         operands = self.operands or with_patterns(values, self.patterns)
         self.operands = ()
         result = self.compute(self.request, [o if isinstance(o, SparseTensor) else o.detach() for o in operands], self.format)
@@ -245,16 +245,16 @@ class DifferentiableCall(Differentiable):
         return [self.gradient(at, upstream, values, result) if is_needed else None for at, is_needed in enumerate(needed)]
 
     def again(self, values: Sequence[Tensor]) -> Any:
-        """The same call with other values."""
+        """The differentiable result of the same request for other values."""
         result = differentiable(self.request, with_patterns(values, self.patterns), self.format, self.compute)
         if isinstance(result, SparseTensor):
             self.result = result.pattern
         return result
 
     def over_batch(self, size: int, values: Sequence[Tensor], batched: Sequence[bool]) -> Tensor:
-        """The results for a batch, the first dimension of the ``batched`` values, as of ``torch.func.vmap``.
+        """The results for a batch, like ``torch.func.vmap``; the first dimension of the ``batched`` values is the batch.
 
-        They take one call if only dense operands of a product are batched, otherwise one for each row.
+        If only dense operands of a product are batched, one call computes all results; otherwise, each row of the batch takes a call.
         """
         plain = self.request.value is None and not any(b and p is not None for b, p in zip(batched, self.patterns, strict=True))
         if plain and self.result is None and (request := batched_request(self.request, tuple(batched))) is not None:
@@ -277,7 +277,7 @@ class DifferentiableCall(Differentiable):
         return self.request.subscripts.sizes(self.shapes)
 
     def stretched(self) -> tuple[frozenset[str], ...]:
-        """For each operand, the indices along which its size 1 is broadcast."""
+        """For each operand, the indices along which it has size 1 and is broadcast."""
         extents, terms = self.extents(), zip(self.request.subscripts.operands, self.shapes, strict=True)
         return tuple([frozenset(n for n, size in zip(names, shape, strict=True) if size != extents[n]) for names, shape in terms])
 
@@ -288,7 +288,7 @@ class DifferentiableCall(Differentiable):
         return tuple(k for k, p in enumerate(self.patterns) if p is not None and k != self.request.mask)
 
     def gradient(self, at: int, upstream: Tensor, values: Sequence[Tensor], result: Tensor | None) -> Tensor | None:
-        """The gradient of an operand, or of its values; None if it is 0."""
+        """The gradient of a dense operand, or of the values of a sparse one; None if it is 0."""
         names, pattern = self.request.subscripts.operands[at], self.patterns[at]
         extents, stretched = self.extents(), self.stretched()
         shared = frozenset(k for k, p in enumerate(self.patterns) if self.result is not None and p is self.result)
@@ -317,14 +317,14 @@ class DifferentiableCall(Differentiable):
         return found_values * scale if scale != 1 else found_values
 
     def shares(self, result: Tensor, upstream: Tensor, values: Sequence[Tensor]) -> Tensor:
-        """Divide the upstream gradient of an extreme term equally among ties."""
+        """Divide the upstream gradient of each maximum or minimum by the number of terms that attain it."""
         of_result = [result] if self.result is None else [SparseTensor(self.result, result)] * 2
         present = self.annihilating()
         ones = (self.tensor(k, torch.ones_like(values[k])) for k in present)
         ties = request_counting_ties(self.request, self.result is not None, present)
         tie_counts = self.compute(ties, [*of_result, *(self.tensor(k, v) for k, v in enumerate(values) if k != self.request.mask), *ones])
         counts = tie_counts if self.result is None else as_stored(tie_counts, self.result)
-        if present and self.request.op not in SEMIRINGS:  # unstored terms are 0 and tie with it
+        if present and self.request.op not in SEMIRINGS:  # unstored terms tie with a result of 0
             sizes = (size for name, size in self.extents().items() if name not in self.request.subscripts.result)
             counts = counts + float(prod(sizes)) * (result == 0)  # the number of all terms may exceed int64
         return upstream / counts.clamp(min=1)  # entries without terms have count 0

@@ -1,4 +1,4 @@
-"""Calls of einsum: their forms, their arguments as one value, and the conversion of operands to those that plans take."""
+"""Calls of einsum: their forms, their arguments as one value, and the conversion of their operands for plans."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def is_strided(operand: Any) -> bool:
 
 
 class EinsumCall(NamedTuple):  # made at each call of einsum: a frozen dataclass takes four times as long
-    """What is asked of which operands, and how the result is made; the fields are the arguments of :func:`numscorch.einsum`."""
+    """A call of einsum: expression, operands and options. The fields are the arguments of :func:`numscorch.einsum`."""
 
     expr: Any
     operands: tuple[Any, ...] = ()
@@ -55,7 +55,7 @@ class EinsumCall(NamedTuple):  # made at each call of einsum: a frozen dataclass
         return {name: value for name, value in given if value is not None and not (name == "reduce" and value == "sum")}
 
     def takes_only(self, *names: str) -> bool:
-        """Whether no other options are given."""
+        """Whether no options besides ``names`` are given."""
         return self.options().keys() <= set(names)
 
 
@@ -93,7 +93,7 @@ def admit(operand: Any) -> SparseTensor | Tensor | None:
 
 
 def readable(operand: Any) -> Any:
-    """The operand as a SparseTensor or a plain tensor; gradients flow.
+    """The operand as a SparseTensor or a plain tensor; gradients flow to it.
 
     Raises:
         OperandError: the operand is not a tensor.
@@ -120,7 +120,7 @@ def check_is_tensor(operand: Any) -> None:
 
 
 def resolved(tensor: Tensor) -> Tensor:
-    """The tensor with lazy negation carried out, or in memory if it is one of the zeros without memory that gradients can be.
+    """Materialize a lazily negated tensor, or a zero tensor without storage (autograd returns such tensors as gradients).
 
     >>> resolved(torch._efficientzerotensor(2))
     tensor([0., 0.])
@@ -129,7 +129,7 @@ def resolved(tensor: Tensor) -> Tensor:
 
 
 def identify(operands: Sequence[Any]) -> tuple[list[Any], list[Hashable]]:
-    """The operands as :func:`admit` returns them, and the cache keys of their plan as :func:`signatures_of` lists them.
+    """The operands as :func:`admit` returns them, and their signatures (see :func:`signatures_of`), by which plans are cached.
 
     >>> identify([torch.ones(2, 3)])[1]
     [torch.float32, torch.Size([2, 3])]
@@ -150,7 +150,7 @@ def identify(operands: Sequence[Any]) -> tuple[list[Any], list[Hashable]]:
 
 
 def is_transformed(operands: Sequence[Any]) -> bool:
-    """Whether torch has to see what is computed: in transforms of torch.func, and of operands with a forward-mode tangent."""
+    """Whether torch must see the computation: within transforms of torch.func, or if an operand has a forward-mode tangent."""
     return in_transform() or (forward_ad._current_level >= 0 and has_tangents(operands))
 
 
@@ -162,7 +162,7 @@ def has_tangents(operands: Sequence[Any]) -> bool:
 
 
 def check_not_recorded(operands: Iterable[Any]) -> None:
-    """Refuse modes that record torch's operators, such as ``make_fx``, unless all operands are dense: torch computes these.
+    """Refuse modes that record torch's operators, such as ``make_fx``, unless all operands are dense, since torch computes dense requests.
 
     Raises:
         UnsupportedError: such a mode is active.

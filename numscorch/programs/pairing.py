@@ -1,4 +1,4 @@
-"""Rewrites of a program: diagonals first, and a product of three or more operands in pairs, along a contraction path."""
+"""Rewrites of a program: take diagonals first, and split products of three or more operands into pairs along a contraction path."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def in_pairs(parts: tuple[ProgramPart, ...], at: int, values: Mapping[str, Any])
 
 
 def _is_plain_product(request: Request) -> bool:
-    """Return whether a request is a sum of products of all its operands' values, each once and in order."""
+    """Return whether a request sums the product of the values of all its operands, and reads each operand once, in order."""
     if request.value is None or request.op not in ("=", "+=") or request.mask is not None or request.options != AUTOMATIC:
         return False
     accesses = accesses_in(request.value)
@@ -60,7 +60,7 @@ def _is_plain_product(request: Request) -> bool:
 
 
 def paired(request: Request, operands: Sequence[Any]) -> tuple[ProgramPart, ...]:
-    """A request as a program with operands A, B, ...: one part, diagonals and a part, or the pairs of its contraction path.
+    """A request as a program with operands A, B, ...: one part, parts for diagonals and a last part, or the pairs of a contraction path.
 
     >>> import torch, numscorch as ns
     >>> from numscorch.frontend.requests import einsum_request
@@ -113,9 +113,9 @@ def _with_pairs(parts: tuple[ProgramPart, ...], at: int, pairs: tuple[Pair, ...]
 
 
 def diagonals_first(parts: tuple[ProgramPart, ...], at: int) -> tuple[ProgramPart, ...]:
-    """Take the diagonals of the operands of the part at index ``at`` first; return the same program if it sums products.
+    """Insert parts that take the diagonals of the operands of the part at index ``at``; none if that part sums products.
 
-    Kernels of sums of products read diagonals where they lie. In other terms, entries that are not on the diagonal would be zeros.
+    Kernels of sums of products read diagonals in place. Kernels of other expressions would treat entries off the diagonal as zeros.
 
     >>> from numscorch.frontend.statements import parse_program
     >>> [f"{part.name}: {part.operands} {part.request}" for part in diagonals_first(parse_program("y[i] = A[i,i] + b[i]"), 0)]
@@ -126,7 +126,7 @@ def diagonals_first(parts: tuple[ProgramPart, ...], at: int) -> tuple[ProgramPar
 
 @lru_cache(maxsize=1024)
 def _repeating(request: Request) -> tuple[int, ...]:
-    """The operands whose diagonals are taken first: those that repeat an index, unless the request sums products."""
+    """The operands whose diagonals are taken first: the operands that repeat an index, or none if the request sums products."""
     if request.op in ("=", "+=") and is_product(request.expr):
         return ()
     return tuple(k for k, names in enumerate(request.subscripts.operands) if len(set(names)) < len(names))

@@ -96,10 +96,9 @@ def prepared(call: EinsumCall) -> tuple[Request, Sequence[Any], int]:
 def _reduction(
     expr: str, shapes: tuple[Shape, ...], reduce: str, mask: Shape | None, schedule: str | None, selects: bool = True
 ) -> tuple[Request, int]:
-    """The parts of a reduction that depend on the shapes of the operands and of the mask only.
+    """The request of a reduction, and the number of terms per entry of the result; both depend on shapes only, so they are cached.
 
-    These are the request and the number of terms per entry of the result. A mask that stores every coordinate (``selects`` is
-    False) is left out.
+    A mask that stores every coordinate (``selects`` is False) is left out.
 
     >>> request, terms = _reduction("ij,jk->ik", ((2, 3), (3, 4)), "sum", (2, 4), None)
     >>> str(request.subscripts), terms

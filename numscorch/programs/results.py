@@ -1,7 +1,7 @@
 """The format of a result: conversion to the requested one, the value of entries without terms, and ``out=``.
 
-The sum of no terms is 0, their product 1, and their maximum -inf. Unstored entries of a sparse result are 0, so a result with
-entries without terms is dense unless their value is 0. In a semiring, entries without terms are not stored. If a format stores
+The sum of no terms is 0, their product 1, and their maximum -inf. Unstored entries of a sparse result are 0, so a result is
+dense if it has entries without terms whose value is not 0. In a semiring, entries without terms are not stored. If a format stores
 them as padding or in a dense level, they are the semiring's zero (inf for ``min_plus``).
 """
 
@@ -30,7 +30,8 @@ from .operands import STRIDED
 def stored_as(result: Any, requested: Format | None, native: bool, asked: bool = True, zero: float = 0.0) -> Any:
     """Convert the result to the requested format.
 
-    A SparseTensor becomes a torch tensor if every operand is torch's and torch has the layout. ``zero`` is the semiring's zero.
+    If all operands are torch tensors (``native``), a SparseTensor becomes a torch tensor. If torch lacks its layout, it becomes COO, or
+    remains a SparseTensor if the user ``asked`` for a format. ``zero`` is the semiring's zero.
     """
     result = in_format(result, requested, zero)
     if isinstance(result, SparseTensor):

@@ -1,8 +1,8 @@
 """The steps of a program: the kernels in the order in which they run, and the records of a call that later calls repeat.
 
-Evaluation runs the steps, and explain tells about the same ones. The steps that ran are an *executable* for operands of a kind. For
-operands of certain sizes, the functions of the steps are a *chain*. They are to a program what a kind and its plans are to one
-request: one lookup finds them, and nothing is planned again.
+Evaluation runs the steps, and explain describes them. The recorded steps of a call are an *executable* for operands of the same kinds.
+Their functions for operands of certain sizes are a *chain*. A later call finds its executable or chain by one lookup, and plans nothing
+again; for a single request, the kind and its plans have this role.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ class Steps:
     """Iterates over the steps of a program.
 
     Each step depends on the results of earlier ones, which the caller enters into ``values``. A caller that cannot run a group
-    calls :meth:`refuse`; its first part is then the next step.
+    calls :meth:`refuse`; the next step is then the first part of that group.
 
     Args:
         parts: the program; a product of three and more operands is split into pairs on the way.
         values: tensors, or descriptions of them, by name.
         format: the wanted format of the program's result.
         fusable: the tensors as fused kernels read them.
-        is_plain: whether parts may be paired and fused; transforms of torch.func see each part.
+        is_plain: whether parts may be paired and fused; False in transforms of torch.func, which must see each part.
     """
 
     parts: tuple[ProgramPart, ...]
@@ -89,9 +89,9 @@ class Steps:
 
 @dataclass(frozen=True, slots=True)
 class RequestStep:
-    """A request, the wanted format of its result, and the positions of its operands.
+    """A request, the wanted format of its result, and the numbers of its operands.
 
-    The program's operands come first, then the results of earlier steps.
+    The program's operands are numbered first, then the results of earlier steps.
     """
 
     request: Request
@@ -101,7 +101,7 @@ class RequestStep:
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """Functions of the steps for operands of certain sizes; the last one computes the result.
+    """The steps as functions for operands of certain sizes, with the numbers of the values that each reads; the last returns the result.
 
     >>> Chain(((lambda a, b: a + b, (0, 1)), (lambda a, b: a * b, (2, 0)))).run(3, 4)
     21
@@ -123,7 +123,7 @@ class ChainRecorder:
 
     A step can call its plan directly only if its operands have the same signatures in every call of the chain. This holds for the
     chain's operands, dense results, and results that keep an operand's pattern. If an operand may be stored differently in the
-    next call, none is built. The last step's result may be any sparse tensor, because no step reads it.
+    next call, there is no chain. The last step's result may be any sparse tensor, because no step reads it.
     """
 
     steps: list[RequestStep] = field(default_factory=list)
@@ -132,7 +132,7 @@ class ChainRecorder:
     is_last_alike: bool = True
 
     def note(self, request: Request, format: Any, reads: Sequence[int], operands: Sequence[Any], result: Any) -> None:
-        """Record a step that computed a result from the operands at these positions."""
+        """Record a step: ``reads`` are the numbers of its operands, and ``result`` is the result that it computed."""
         self.is_fixed &= self.is_last_alike
         ready, signatures = identify(operands)
         plan = None
@@ -154,7 +154,7 @@ class ChainRecorder:
 
 
 def run_steps(steps: Sequence[RequestStep], operands: Sequence[Any], compute: Callable[..., Any]) -> tuple[Any, Chain | None]:
-    """The result of an executable, and the chain for operands of these sizes; ``compute`` is ``dispatch.compute``.
+    """Run an executable; return the result, and the chain for operands of these sizes. ``compute`` is ``dispatch.compute``.
 
     Raises:
         SizeError: an index has two sizes.
@@ -170,7 +170,7 @@ def run_steps(steps: Sequence[RequestStep], operands: Sequence[Any], compute: Ca
 
 
 def _is_alike(result: Any, plan: Plan | None, operands: Sequence[Any]) -> bool:
-    """Whether every call's result has the same signature: a dense tensor, or one with the pattern of the plan's designated operand.
+    """Whether the result has the same signature in every call: it is dense, or has the pattern of the operand that the plan designates.
 
     The pattern of another operand may match by chance, such as that of ``A.t()`` if a step transposes A.
     """

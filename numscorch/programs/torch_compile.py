@@ -1,7 +1,7 @@
 """torch.compile and torch.export: einsums with dense results as a torch operator on plain tensors.
 
-Dynamo traces into every call, and cannot trace planning and binding. During tracing, an einsum is therefore one operator of the
-operands' values, their index arrays, and a text with formats and shapes; its gradient is a second operator. Patterns are rebuilt
+Dynamo traces into every call, and cannot trace planning and binding. During tracing, an einsum is therefore one operator. It takes
+the operands' values, their index arrays, and a text with formats and shapes; its gradient is a second operator. Patterns are rebuilt
 from their index arrays and cached with them.
 """
 
@@ -32,7 +32,7 @@ from .pairing import paired
 
 MOST_PATTERNS = 1 << 10  # cached patterns
 
-Part = tuple[str, tuple[int, ...]]  # an einsum, and the positions of its operands; results follow the operands
+Part = tuple[str, tuple[int, ...]]  # an einsum, and the numbers of its operands; results are numbered after operands
 F = TypeVar("F", bound=Callable[..., Any])
 constant: Callable[[F], F] = torch.compiler.assume_constant_result
 
@@ -61,7 +61,7 @@ def _computation_dtype(expr: str, dtypes: tuple[torch.dtype, ...], ranks: tuple[
 def einsum_in_compiled_graph(expr: str, operands: Sequence[Any], format: Any) -> Any:
     """Add the einsum to the traced program as an operator.
 
-    If its result is sparse, it runs outside of the compiled program.
+    An einsum whose result may be sparse runs outside of the compiled program instead.
     """
     ready = [attached(operand) for operand in operands]
     ranks, sparse = tuple([o.ndim for o in ready]), tuple([isinstance(o, SparseTensor) for o in ready])
@@ -112,9 +112,9 @@ def _parts(expr: str, shapes: tuple[tuple[int, ...], ...], counts: tuple[int | N
 
 
 def text_of(pattern: Pattern) -> str:
-    """A pattern's format and shape as text for programs.
+    """A pattern's format and shape as text, which the compiled program contains.
 
-    Programs can be reused for another pattern of this format and shape, except for symbolic shapes: these are read from the pattern.
+    The program can be reused for other patterns of this format and shape, unless the shape is symbolic and is read from the pattern.
     """
     if all(has_static_value(size) for size in pattern.shape):
         return _text(pattern.format, pattern.shape)
@@ -135,7 +135,7 @@ def _text_of(pattern: Pattern) -> str:
 
 @constant
 def dimensions_of(text: str, rank: int, given: tuple[str, ...]) -> tuple[tuple[Names, ...], tuple[Names, ...]]:
-    """Parse rearrange's pattern."""
+    """Parse the text argument of ``rearrange``."""
     return parse_rearrangement(text, rank, given)
 
 

@@ -46,7 +46,7 @@ def by_rows(operand: SparseTensor) -> SparseTensor:
 
 
 def forget(entries: dict[int, Any], number: int, dead: weakref.ref[torch.Tensor]) -> None:
-    """Drop the entry of a freed tensor, unless another tensor has reused its id; an entry starts with a reference to its tensor."""
+    """Drop the cache entry of a freed tensor, unless a new tensor has its id: an entry starts with the weak reference to its tensor."""
     entry = entries.get(number)  # a parameter, because the module's globals are gone at interpreter shutdown
     if entry is not None and entry[0] is dead:
         del entries[number]

@@ -21,7 +21,7 @@ from ..ir.notation import parse_expr
 from .operands import call_form
 from .tracing import CALLS, TRACERS, Mismatch, Sparsified, Traced, TracedNode
 
-OF_BOOLEANS = ("*", "maximum", "minimum", "where")  # torch gives booleans if all operands are
+OF_BOOLEANS = ("*", "maximum", "minimum", "where")  # torch returns booleans if all operands are booleans
 
 
 def _node_of(value: Any) -> TracedNode:
@@ -50,7 +50,7 @@ def elementwise(name: str, *args: Any, **kwargs: Any) -> Traced:
 
 
 def _recorded(value: Expr, arguments: Mapping[str, Any]) -> Any:
-    """Record the nodes of an expression of these arguments."""
+    """Record the nodes of an expression; its accesses name the arguments."""
     match value:
         case Access(tensor):
             return arguments[tensor.name]
@@ -65,7 +65,7 @@ def _recorded(value: Expr, arguments: Mapping[str, Any]) -> Any:
 
 
 def _computed(kind: str, form: str, values: Sequence[Any]) -> Traced:
-    """Record an operator or function of index notation. It computes booleans as 0 and 1; where torch does not, the tracer stops."""
+    """Record an operator or function. Index notation computes booleans as 0 and 1; stop the tracer where torch's result differs."""
     nodes = tuple(map(_node_of, values))
     operands = nodes[1:] if form == "where" else nodes
     if form == "where" and not nodes[0].is_test:
@@ -91,7 +91,7 @@ def power(input: Any, exponent: Any) -> Traced:
 
 
 def bitwise(name: str, *comparisons: Any) -> Traced:
-    """Trace a bitwise operator of comparisons as the logical one of this name."""
+    """Trace a bitwise operator of comparisons as the logical operator ``name``."""
     if not all(_node_of(comparison).is_test for comparison in comparisons):
         raise ValueError("arguments other than comparisons")
     return elementwise(name, *comparisons)
@@ -119,7 +119,7 @@ def view(function: Callable[..., Any], input: Traced, *args: Any, **kwargs: Any)
 def _axes(function: Callable[..., Any], input: Traced, *args: Any, **kwargs: Any) -> list[int | None]:
     """The dimension of the input for each dimension of the result; None for a new one."""
     with torch._C.DisableTorchFunction():  # the tracer stops at functions without placeholders
-        numbered = torch.empty(tuple(range(2, input.ndim + 2)), device="meta")  # each size tells the dimension
+        numbered = torch.empty(tuple(range(2, input.ndim + 2)), device="meta")  # sizes are distinct and identify dimensions
         return [None if size == 1 else size - 2 for size in function(numbered, *args, **kwargs).shape]
 
 
@@ -198,7 +198,7 @@ def softmax(name: str, input: Traced, dim: int, _stacklevel: int = 3, dtype: Any
 
 LOGICAL = ("and", "not", "or", "xor")
 CALLS |= {
-    **{name: partial(elementwise, name) for name in FORMS if name not in ("isfinite", "isinf")},  # numbers in index notation
+    **{name: partial(elementwise, name) for name in FORMS if name not in ("isfinite", "isinf")},  # index notation has no booleans
     **{f"bitwise_{name}": partial(bitwise, f"logical_{name}") for name in LOGICAL},
     **{name: partial(view, getattr(torch.Tensor, name)) for name in ("permute", "swapaxes", "swapdims", "t", "transpose", "unsqueeze")},
     "amax": partial(reduction, "max="),

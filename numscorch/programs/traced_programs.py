@@ -46,7 +46,7 @@ def viewed(node: TracedNode) -> TracedNode:
 
 
 def leads(node: TracedNode) -> bool:
-    """Return whether a node has a sparse operand's pattern, or part of it, so that it can sample other factors of a product."""
+    """Return whether a node is nonzero at a sparse operand's entries only, so that it can sample the other factors of a product."""
     match node.kind:
         case "operand":
             return node.is_sparse
@@ -129,9 +129,9 @@ class _Writer:
     def _inline(
         self, node: TracedNode, names: Names, letters: Iterator[str], is_open: bool, is_root: bool = False, lead: Expr | None = None
     ) -> Expr:
-        """Return a node's expression; ``is_open`` allows a contraction in it.
+        """Return a node's expression; if ``is_open``, the expression may contain a contraction.
 
-        ``lead`` is the sparse factor of a surrounding product, at whose entries contractions are computed.
+        If ``lead`` is given, a sparse factor of a surrounding product, contractions are computed at its entries only.
         """
         if node.kind == "view":
             return self._inline(node.args[0], _inner_names(node, names), letters, is_open, is_root, lead)
@@ -151,7 +151,7 @@ class _Writer:
         return Apply(node.form, tuple(args)) if node.kind == "call" else Binary(node.form, *args)
 
     def _masked(self, node: TracedNode, names: Names, letters: Iterator[str], is_open: bool) -> Expr | None:
-        """Return a product with a sparse factor, at whose entries contractions in the other factor are computed; None if not one."""
+        """Return a product whose sparse factor samples the contractions in the other factor; None for other nodes."""
         for at, factor in enumerate(node.args):
             other = node.args[1 - at]
             if not leads(factor) or factor.shape != node.shape or len(factor.used) < len(names) or not self._has_contraction(other):
@@ -182,7 +182,7 @@ class _Writer:
         return [self._as_operand(arg, [index_names[name] for name in term]) for arg, term in zip(node.args, terms, strict=True)]
 
     def _sampled(self, node: TracedNode, names: Names, letters: Iterator[str], lead: Expr) -> Expr:
-        """Write a statement for a contraction at a sparse tensor's entries, and return the access to it."""
+        """Write a statement that computes a contraction at the entries of ``lead``, and return an access to its result."""
         factors = self._factors(node, names, letters)
         name = self.fresh("T")
         self._assign(name, node, names, product([Apply("stored", (lead,)), *factors]))
@@ -242,7 +242,7 @@ class _Repeats:
         return self.numbers[node]
 
     def shared(self, node: TracedNode, is_sampled: bool) -> TracedNode:
-        """Return the shared node for a node; contractions that are only read at a sparse tensor's entries stay separate."""
+        """Return the node that stands for all equal nodes; contractions that are read at a sparse tensor's entries only stay separate."""
         is_own = node.kind not in SHARED or (node.kind == "contract" and is_sampled and self.uses[node] < 2)
         key = node if is_own else self.number(node)
         if key not in self.nodes:

@@ -29,7 +29,7 @@ class Stop(BaseException):  # not an Exception, so that the traced function does
 
 
 class Mismatch(Stop):
-    """Shapes do not match; the function, run unfused, raises its error."""
+    """Shapes do not match; the function then runs unfused, and raises the error."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -78,7 +78,7 @@ class Sparsified:
 class Tracer(TorchFunctionMode):
     """One run of a function on placeholders; ``reads_sizes`` is True if the function read a size, so the trace may depend on it.
 
-    As a mode of torch, it stops at functions without placeholders among their arguments, whose results may change between calls.
+    As a torch function mode, it stops at functions whose arguments contain no placeholder: their results may change between calls.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Graph breaks: functions that programs which torch compiles call without tracing them."""
+"""Graph breaks: functions that torch.compile runs outside the compiled graph."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def graph_break(function: F) -> F:
-    """Decorate a function that torch.compile must not trace, and that makes tensors on the CPU; tracing it causes a graph break."""
+    """Decorate a function to run outside the graph that torch.compile traces (a graph break), and to create its tensors on the CPU."""
 
     @wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
