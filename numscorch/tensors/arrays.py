@@ -21,7 +21,7 @@ def as_shape(shape: Sequence[int]) -> tuple[int, ...]:
     """Convert a shape to a tuple of ints.
 
     Raises:
-        SizeError: sizes that are not integers, are negative, or exceed int64.
+        SizeError: a size is not an integer, is negative, or exceeds int64.
 
     >>> as_shape(torch.Size([2, 3]))
     (2, 3)
@@ -39,7 +39,7 @@ def as_shape(shape: Sequence[int]) -> tuple[int, ...]:
 
 
 def as_integer(number: Any) -> int:
-    """A dimension, size or count as an int: also of NumPy's integers and of tensors with one element.
+    """Convert a dimension, size or count to an int; accepts NumPy's integers and tensors with one element.
 
     Raises:
         OperandError: the argument is not an integer.
@@ -219,10 +219,10 @@ def converter(value: object) -> str | None:
 
 
 def as_operand(value: Any, name: str) -> Any:
-    """A NumPy number as Python's; other values unchanged.
+    """Convert a NumPy number to a Python number; return other values unchanged.
 
     Raises:
-        OperandError: an array of NumPy, SciPy or pydata/sparse; the text has the function that converts it.
+        OperandError: the value is an array of NumPy, SciPy or pydata/sparse; the text names the function that converts it.
 
     >>> as_operand(np.float32(2), "mul"), as_operand(np.array(3), "mul")
     (2.0, 3)

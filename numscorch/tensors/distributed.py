@@ -15,10 +15,10 @@ class Handler:
 
     Args:
         einsum, evaluate: the implementations.
-        linear: that of ``linear`` with such a weight.
-        add_bias: the sum of such a product and a plain bias that every rank holds.
-        parameter: the class of parameters of such a weight.
-        local, saved: what to write instead in functions for a single process, and to save it, for error texts.
+        linear: the implementation of ``linear`` with a weight of this class.
+        add_bias: adds a plain bias, which every rank holds, to the result of ``linear``.
+        parameter: the parameter class for a weight of this class.
+        local, saved: suggestions for error texts: what to write in functions for a single process, and how to save an operand.
     """
 
     einsum: Callable[..., Any]

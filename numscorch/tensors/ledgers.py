@@ -42,7 +42,7 @@ class Entry:
         kind: densification, copy, conversion or transposition.
         what: description of the tensor or the conversion.
         bytes: size in bytes.
-        asked: whether the user called a function for it, such as ``A.to_dense()``.
+        asked: whether the user requested it by a call such as ``A.to_dense()``.
         line: line of the user's program that caused it, as ``file:number: text``.
         during: "backward" if a gradient caused it; ``line`` is then the call that computed the gradient.
     """
@@ -126,7 +126,7 @@ def strict(enabled: bool = True) -> AbstractContextManager[None]:
 
 @contextmanager
 def refusing(text: str | None) -> Iterator[None]:
-    """Strict mode with another error text, in which ``{message}`` is the operation and what to write instead; None leaves the mode.
+    """Strict mode with the error text ``text``; ``{message}`` in it stands for the operation and an alternative. None leaves the mode.
 
     Raises:
         UnsupportedError: raised by an operator that would make a sparse tensor dense.

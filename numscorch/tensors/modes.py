@@ -79,14 +79,14 @@ def on_cpu(function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
 
 
 def innermost(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor with memory in the wrappers of torch.func's transforms; ``vmap`` batches it."""
+    """The tensor with memory inside the wrappers of torch.func's transforms; under ``vmap``, it holds the whole batch."""
     while is_functorch_wrapped_tensor(tensor):
         tensor = get_unwrapped(tensor)
     return tensor
 
 
 def unlifted(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor that torch.func's transforms wrapped: integers have no derivative.
+    """A tensor of integers without the wrappers of torch.func's transforms; they only matter for derivatives.
 
     Raises:
         UnsupportedError: ``vmap`` batches the tensor, so that it has no single pattern.
@@ -117,18 +117,18 @@ def as_numpy(tensor: torch.Tensor) -> np.ndarray:
 
 
 def lasting(array: torch.Tensor) -> torch.Tensor:
-    """An index array that torch.func's transforms do not wrap, and that inference mode did not make; it shares the memory."""
+    """The index array as a tensor without wrappers of torch.func's transforms that is no inference tensor; shares the memory."""
     array = unlifted(array) if in_transform() else array
     return made_outside(lambda: torch.from_numpy(array.numpy())) if array.is_inference() else array
 
 
 def may_be_traced() -> bool:
-    """Whether a mode is active that may record operators, as ``torch.jit.trace`` or a TorchDispatchMode."""
+    """Whether a mode is active that may record operators, such as ``torch.jit.trace`` or a TorchDispatchMode."""
     return bool(dispatch_modes() or is_traced_by_jit() or includes_key(BEFORE_DISPATCH))
 
 
 def check_not_traced() -> None:
-    """Refuse modes that record torch's operators: a kernel would not be recorded, and the program would lack it.
+    """Refuse modes that record torch's operators: the recorded program would lack the kernel.
 
     Raises:
         UnsupportedError: ``make_fx``, ``FakeTensorMode``, ``functionalize``, ``torch.jit.trace`` or a similar mode is active.
@@ -150,10 +150,10 @@ def check_not_traced() -> None:
 
 
 def plain_tensor(tensor: torch.Tensor) -> torch.Tensor:
-    """A tensor of a subclass as a plain one that shares its memory and its gradient; other tensors unchanged.
+    """Convert a tensor of a subclass to a plain one that shares memory and gradient; return other tensors unchanged.
 
     Raises:
-        UnsupportedError: the subclass computes in ``__torch_dispatch__``, so its memory need not hold its values, as of fake tensors.
+        UnsupportedError: the subclass computes in ``__torch_dispatch__``, so its memory may not hold its values (fake tensors).
 
     >>> class Named(torch.Tensor): ...
     >>> type(plain_tensor(torch.ones(2).as_subclass(Named)))

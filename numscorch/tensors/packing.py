@@ -71,8 +71,8 @@ def _pack_levels(
     """Pack sorted entries level by level.
 
     Returns:
-        The levels, their arrays, the entries' positions, the number of positions, and the order of the entries. Below an
-        unordered level, entries are reordered by its positions.
+        The levels, their arrays, the entries' positions, the number of positions, and the order of the entries. Entries
+        below an unordered level are sorted by their positions in that level.
     """
     firsts = _firsts(columns)
     levels: list[Level] = []
@@ -119,7 +119,7 @@ def check_order(format: Format, shape: Sequence[int]) -> None:
     """Check that a format has the shape's number of dimensions.
 
     Raises:
-        FormatError: it has another number.
+        FormatError: the numbers differ.
     """
     if format.order != len(shape):
         raise FormatError(
@@ -220,7 +220,7 @@ def coordinates(pattern: Pattern) -> torch.Tensor:
 
 
 def check_countable(shape: Sequence[int]) -> None:
-    """Refuse shapes whose entries have no linear index.
+    """Refuse shapes with more entries than int64 linear indices can number.
 
     Raises:
         SizeError: the number of entries exceeds int64.
@@ -246,7 +246,7 @@ def numbered(indices: Sequence[torch.Tensor], shape: Sequence[int]) -> torch.Ten
 
 
 def positions_of(pattern: Pattern, entries: np.ndarray) -> np.ndarray:
-    """The positions of the values of entries; entries are indices into the columns of ``coordinates(pattern)``."""
+    """Convert column numbers of ``coordinates(pattern)`` to the positions of the entries' values."""
     positions = _unpacked(pattern)[1]
     return entries if positions is None else positions[entries]
 
@@ -305,11 +305,11 @@ def has_gaps(pattern: Pattern) -> bool:
 
 
 def entries_in(pattern: Pattern, rows: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray | None]:
-    """The coordinates of the entries of some rows, and the positions of their values; None if these are 0, 1, 2, ...
+    """The coordinates of the entries in some rows, and the positions of their values (None if the positions are 0, 1, 2, ...).
 
     Args:
         pattern: the pattern; its first level is dense if rows are given.
-        rows: increasing coordinates of the first level, whose entries alone are read; None for all entries.
+        rows: increasing coordinates of the first level; only their entries are read. None for all entries.
 
     >>> entries_in(pack(np.array([[1, 0], [0, 2]]), (2, 3), Format("ds"))[0], np.array([1]))
     (array([[1],
@@ -337,7 +337,7 @@ def _unpack(pattern: Pattern) -> tuple[torch.Tensor, np.ndarray | None]:
 
 
 def dimension_table(pattern: Pattern, columns: Sequence[np.ndarray], positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The coordinates in each dimension, from those in each level, without positions outside the tensor."""
+    """Convert coordinates in each level to coordinates in each dimension; drop positions outside the tensor."""
     table = np.empty((len(pattern.shape), len(positions)), dtype=np.int64)
     table[:] = 0
     for part, column in zip(pattern.format.parts, columns, strict=True):
@@ -350,9 +350,9 @@ def dimension_table(pattern: Pattern, columns: Sequence[np.ndarray], positions: 
 
 
 def level_coordinates(pattern: Pattern, rows: np.ndarray | None = None) -> tuple[list[np.ndarray], np.ndarray]:
-    """The coordinate of every stored value in each level, and its position. O(nnz).
+    """The coordinate of every stored value in each level, and the positions of the values. O(nnz).
 
-    Blocked formats have block indices and indices inside blocks. If the first level is dense, ``rows`` limits it to some coordinates.
+    For blocked formats, these are block indices and indices inside blocks. If the first level is dense, ``rows`` selects coordinates of it.
 
     >>> columns, positions = level_coordinates(pack(np.array([[1, 0], [0, 2]]), (2, 3), Format("ds", (1, 0)))[0])
     >>> [column.tolist() for column in columns]

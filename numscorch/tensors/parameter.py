@@ -28,8 +28,8 @@ NO_SCRIPT = (
     "of a sparse weight: TorchScript and ONNX's TorchScript exporter do not support sparse layers: use torch.export.export or "
     "torch.compile, or make the model dense first with ns.sparsify.densify_model(model)"
 )
-OF_VALUES = ("uniform_", "normal_", "fill_", "device", "is_meta")  # attributes of the values: the methods are those of torch.nn.init
-FACTS = ("shape", "ndim", "dim", "size", "numel", "nnz", "density", "format", "dtype")  # of a tensor, also without values
+OF_VALUES = ("uniform_", "normal_", "fill_", "device", "is_meta")  # attributes taken from the values; torch.nn.init calls the methods
+FACTS = ("shape", "ndim", "dim", "size", "numel", "nnz", "density", "format", "dtype")  # attributes of a tensor that need no values
 ADOPT = "call ns.sparsify.load_patterns(model, state, optimizer) first, or load the state of the pruner that changed it, such as RigL"
 
 
@@ -50,9 +50,9 @@ class SparseParameter(torch.nn.Module):
     """A module that holds a SparseTensor: the values are its parameter, and the index arrays are its buffers.
 
     It has the attributes of the SparseTensor, and can be used in expressions like it. Its ``state_dict`` has the values, the
-    pattern, and the format as text, so that any file of tensors holds it. A loaded state must have the same pattern;
-    :func:`~numscorch.sparsify.load_patterns` adopts the patterns of a state first. Under the name of the weight itself, a model's
-    state has an empty tensor: a dense weight of that name refuses it, and never keeps its initial values unnoticed.
+    pattern, and the format as text, so that any file format for tensors can hold it. A loaded state must have the same pattern;
+    :func:`~numscorch.sparsify.load_patterns` adopts the patterns of a state first. A model's state also has an empty tensor under the
+    name of the weight itself. A model with a dense weight of that name refuses it, instead of silently keeping its initial values.
 
     Args:
         tensor: the tensor; its pattern is shared, and its values become a ``torch.nn.Parameter``.
@@ -150,7 +150,7 @@ class SparseParameter(torch.nn.Module):
         )
 
     def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> Any:
-        """Apply a function, as ``to``, ``to_empty`` and ``share_memory`` do; index arrays only change in place, and stay on the CPU."""
+        """Apply a function to the values, for ``to``, ``to_empty`` and others; index arrays only change in place, and stay on the CPU."""
         held = {name: self._buffers[name] for name, _ in named_arrays(self.pattern) if name in self._buffers}
         try:
             return super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
@@ -206,7 +206,7 @@ class SparseParameter(torch.nn.Module):
         """Move or convert the values, like ``torch.nn.Module.to``.
 
         Raises:
-            OperandError: the argument is a format, which is fixed, as optimizers hold the values in its order.
+            OperandError: the argument is a format. The format is fixed, because optimizers hold the values in its order.
         """
         target = args[0] if args else None
         if isinstance(target, Format) or (isinstance(target, str) and target.partition(":")[0] not in DEVICES):
@@ -253,7 +253,7 @@ class SparseParameter(torch.nn.Module):
 
     @property
     def _described(self) -> Any:
-        """The tensor; on the meta device, one of zeros with the same facts."""
+        """The tensor; on the meta device, a tensor of zeros with the same shape, format and data type."""
         values = self.values
         return SparseTensor(self.pattern, torch.zeros(values.shape, dtype=values.dtype, device="cpu")) if values.is_meta else self.tensor
 
@@ -269,7 +269,7 @@ class SparseParameter(torch.nn.Module):
         self._seen, self._is_told = _fingerprint(self.pattern), False
 
     def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
-        """Save the arrays and the format, an empty tensor under the weight's name, and the same facts in the state's metadata."""
+        """Save the arrays, the format, and an empty tensor under the weight's name; add format and shape to the state's metadata."""
         super()._save_to_state_dict(destination, prefix, keep_vars)
         if prefix:
             destination[prefix[:-1]] = torch.empty(0, device="cpu")
@@ -290,8 +290,8 @@ class SparseParameter(torch.nn.Module):
     ) -> None:
         """Load the values, and compare the index arrays without writing to them.
 
-        If the patterns differ, or the state has a dense weight, the values are not loaded, and torch raises, also with
-        ``strict=False``, as for a dense weight of another shape.
+        If the patterns differ, or the state has a dense weight, the values are not loaded. torch then raises an error, even with
+        ``strict=False``, as it does for a dense weight of another shape.
         """
         arrays = {prefix + name: array for name, array in named_arrays(self.pattern)}
         state_arrays = {name: array for name, array in state_dict.items() if name.startswith(f"{prefix}level")}
@@ -317,7 +317,7 @@ class SparseParameter(torch.nn.Module):
         """Check that a state has this shape and format.
 
         Raises:
-            FormatError: it does not.
+            FormatError: the shape or the format differs.
         """
         facts = facts_of(state)
         if facts != facts_of(self.get_extra_state()):
@@ -325,7 +325,7 @@ class SparseParameter(torch.nn.Module):
 
 
 def facts_of(description: Any) -> dict[str, Any]:
-    """Return the shape and format in the ``_extra_state`` of a sparse parameter, as the metadata of a state have them.
+    """Parse the ``_extra_state`` of a sparse parameter: its shape and format, under the keys that a state's metadata uses.
 
     Raises:
         OperandError: it is not such a description.
@@ -373,7 +373,7 @@ def unwrapped(value: Any) -> Any:
 
 
 def _delegated(name: str) -> Callable[..., Any]:
-    """A special method that calls the tensor's; an operator in place returns the parameter."""
+    """A special method that calls the tensor's method of this name; in-place operators return the parameter."""
 
     def method(self: SparseParameter, *args: Any) -> Any:
         tensor = self.tensor

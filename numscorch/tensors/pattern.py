@@ -43,8 +43,8 @@ class Pattern:
 
     Attributes:
         counts: number of positions in each level; the last one is the number of values.
-        kind: a number that is equal, in this process, for patterns that the compiler treats alike except for their shapes.
-        signature: the same for patterns of one shape.
+        kind: a number, valid in this process. Patterns with equal numbers differ, for the compiler, in their shapes only.
+        signature: a number like ``kind`` that also distinguishes shapes.
     """
 
     __slots__ = (
@@ -135,7 +135,7 @@ class Pattern:
         return self.taken
 
     def take_views(self) -> tuple[np.ndarray, ...]:
-        """Refresh ``taken``, the NumPy views, and ``watched``, each array with its address."""
+        """Refresh ``taken`` (the NumPy views) and ``watched`` (each array with its address)."""
         self.arrays = tuple([tuple(map(lasting, level)) for level in self.arrays])
         flat = [array for level in self.arrays for array in level]
         self.taken = tuple(map(as_numpy, flat))
@@ -224,7 +224,7 @@ LAZY: dict[str, Callable[[Pattern], Any]] = {
 
 
 def _number(key: Hashable) -> int:
-    """A number for a key; similar patterns share plans by it."""
+    """The number of a key: equal for equal keys, so that similar patterns share plans."""
     while len(_signatures) >= MOST_SIGNATURES:
         _signatures.pop(next(iter(_signatures)), None)
     return _signatures.setdefault(key, next(_numbers))
@@ -236,8 +236,9 @@ def _number(key: Hashable) -> int:
 def _peaks_of(pattern: Pattern) -> tuple[int, ...]:
     """Estimate, for each level, the number of values with its most frequent coordinate.
 
-    The estimate samples one position in 32, or one in up to 256 of many. It is a power of 4, or 0 below about 16 samples, which
-    are 512 to 4096 values. It is 0 for levels without coordinates, and for levels above a level with neither ``pos`` nor a fixed size.
+    The estimate samples one position in 32, or in large patterns one in up to 256. It is a power of 4, or 0 if a coordinate has fewer
+    than about 16 samples (512 to 4096 values). It is 0 for levels without coordinates, and for levels above a level with neither ``pos``
+    nor a fixed size.
 
     >>> from numscorch import from_torch
     >>> import torch

@@ -220,7 +220,7 @@ class SparseTensor(StoredValues, PythonOperators):
         return METHODS["to_torch_sparse"](self, copy)
 
     def to_networkx(self, create_using: Any = None) -> Any:
-        """Convert to a networkx graph, a DiGraph by default, with an edge from i to j for each ``A[i, j]``; see the guide: graphs."""
+        """Convert to a networkx graph, a DiGraph by default, with an edge from i to j for each ``A[i, j]``; see the guide on graphs."""
         return METHODS["to_networkx"](self, create_using)
 
     def to_dgl(self, weight: str = "weight") -> Any:
@@ -325,7 +325,7 @@ class SparseTensor(StoredValues, PythonOperators):
         operator = None if name.startswith("_") else OPERATORS.get(name)
         if operator is None:
             raise MissingError(missing(name), name=name, obj=self)
-        return operator.__get__(self)  # Dynamo traces no types.MethodType
+        return operator.__get__(self)  # Dynamo cannot trace types.MethodType
 
     def __dir__(self) -> list[str]:
         """Include the operators and properties that torch.Tensor has."""

@@ -14,7 +14,7 @@ OF_VALUES = "A.values and its attribute of this name"
 CPU_ONLY = "nothing: numscorch runs on the CPU"
 QUANTIZED = "nothing: a SparseTensor is not quantized"
 
-ATTRIBUTES: dict[str, str] = {  # SciPy's, NumPy's and pydata's attributes; torch's where the suggestion for functions does not fit
+ATTRIBUTES: dict[str, str] = {  # SciPy's, NumPy's and pydata's attributes, and torch's if the suggestion for its function does not fit
     "asformat": "A.to(ns.CSC), or another format",
     "asfptype": "A.float(), or A.double()",
     "astype": "A.to(torch.float64), or another data type of torch",
@@ -158,7 +158,7 @@ UNSUPPORTED_FUNCTIONS: dict[str, str] = {  # SciPy's and pydata's functions and 
 
 
 def sentence(subject: str, name: str, instead: str) -> str:
-    """The error text for a name that others have.
+    """The error text for a name that other libraries have and ``subject`` lacks.
 
     >>> sentence("a SparseTensor", "tocsr", ATTRIBUTES["tocsr"])
     "a SparseTensor has no attribute 'tocsr': write A.to(ns.CSR)"

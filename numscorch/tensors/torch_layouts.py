@@ -96,7 +96,7 @@ def _candidates(format: Format) -> Iterator[TorchLayout]:
 def has_torch_layout(pattern: Pattern) -> bool:
     """Whether results with this pattern are returned to torch in one of torch's layouts.
 
-    Batched patterns are, if they came from torch. The matrices of other batches may store different numbers of values, and the
+    Batched patterns must also have come from torch: the matrices of other batches may store different numbers of values, and the
     return type must not depend on the data.
     """
     return pattern.remember("has a torch layout", lambda: _is_given_back(pattern))
@@ -173,7 +173,7 @@ def hybrid_pattern(head: Pattern, shape: tuple[int, ...]) -> Pattern:
 
 
 def native_tensor(pattern: Pattern, values: torch.Tensor, layout: TorchLayout) -> torch.Tensor:
-    """Convert to a torch tensor of a layout, whose blocks lie within the shape; shares the values.
+    """Convert to a torch tensor of a layout; shares the values. No block may cross the edge of the shape.
 
     Raises:
         SizeError: the number of entries exceeds int64.
@@ -198,7 +198,7 @@ def _native(layout: TorchLayout, make: Callable[[], torch.Tensor]) -> torch.Tens
     """Make a tensor without torch's warnings about its layouts.
 
     Raises:
-        UnsupportedError: a transform or forward-mode AD is active that torch has not for this layout.
+        UnsupportedError: torch does not support this layout in the active transform or forward-mode AD.
     """
     try:
         return quietly(make)
@@ -253,7 +253,7 @@ def over_the_edge(pattern: Pattern, layout: TorchLayout) -> bool:
 
 
 def _entries(pattern: Pattern, sparse: int) -> torch.Tensor:
-    """The coordinates of the leading sparse dimensions of a COO pattern."""
+    """The coordinates in the first ``sparse`` dimensions of a COO pattern."""
     if sparse == len(pattern.shape):
         return coordinates(pattern)
     return pattern.remember("entries", lambda: coordinates(Pattern(COO(sparse), pattern.shape[:sparse], pattern.arrays[:sparse])))

@@ -119,7 +119,7 @@ def _check_range(pattern: Pattern, at: int) -> None:
 
 
 def _children(pattern: Pattern, at: int) -> Children:
-    """Unpack a level below all its parents."""
+    """Unpack the children of all parents in a level."""
     parents = np.arange(pattern.counts[at - 1] if at else 1)
     return pattern.format.levels[at].unpack(pattern.level_arrays(at), Parents(parents, (), at, pattern.format.sizes(pattern.shape)))
 
@@ -142,9 +142,9 @@ def _disordered(pattern: Pattern, at: int) -> str | None:
 
 
 def _run(pattern: Pattern, at: int) -> tuple[list[np.ndarray], np.ndarray, np.ndarray | range]:
-    """The stored coordinates of a level, the end of each parent's coordinates, and their positions.
+    """The stored coordinates of a level (a list of columns), the end of each parent's coordinates, and their positions.
 
-    The coordinates of a non-unique level are followed by those of the singleton levels below it, up to the first unique level.
+    A non-unique level has a second column and further ones: the coordinates of the singleton levels below, down to the first unique level.
     """
     levels = pattern.format.levels[at:]
     if "pos" not in levels[0].arrays:
@@ -181,7 +181,7 @@ def _repeated(columns: Sequence[np.ndarray], ends: np.ndarray, sizes: Sequence[i
 
 def _parts_of(pattern: Pattern) -> tuple[Any, ...]:
     """Pickle the format, shape and arrays of a pattern; derived data and the signature are local to the process."""
-    # arrays that torch can pickle are passed on themselves, since modules refer to them, too
+    # arrays that torch can pickle are not copied, because modules may refer to them, too
     arrays = tuple(
         tuple([array.view(SIGNED[array.dtype]) if array.dtype in SIGNED else array for array in level]) for level in pattern.arrays
     )
