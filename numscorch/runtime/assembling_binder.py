@@ -1,6 +1,6 @@
 """AssemblingBinder: writes the function of a plan whose result has a new pattern, computed by several kernels.
 
-The function refuses a product of two sparse operands whose result exceeds a limit: index arrays bound its number of entries.
+The function refuses a product of two sparse operands if its result exceeds a limit; the operands' index arrays give bounds of its size.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ APPENDED, CLOSED = f"return layout.closed(({PARTS}), starts)", f"return layout.c
 
 
 class AssemblingBinder(Binder):
-    """Writes the function of a plan whose result has a new pattern: bound packed rows, count entries, allocate, fill."""
+    """Writes the function of a plan whose result has a new pattern: it bounds packed rows, counts entries, allocates and fills arrays."""
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class AssemblingBinder(Binder):
         )
 
     def size_check(self) -> list[str]:
-        """Lines that refuse a product whose lower bound exceeds a limit, before its entries are counted."""
+        """Lines that refuse a product if a lower bound of its number of entries exceeds a limit; they run before entries are counted."""
         product = pair_product_in(self.problem, self.accesses)
         if product is None or prod(self.problem.shape) * self.each <= memory.ASK_FROM:
             return []
@@ -88,7 +88,7 @@ class AssemblingBinder(Binder):
         return [f"product.check(layout, {self.number(copies)}, {patterns})"]
 
     def single_pass_lines(self) -> list[str]:
-        """Lines that append entries in one pass, if the number of insertions into rows is small enough to allocate."""
+        """Lines that append entries in one pass, if there is memory for as many entries as there are insertions into rows."""
         lines = [f"bounds = np.zeros({self.blocks}, np.int64)", *self.call_lines("room", self.before["room"])]
         if not self.parallel:
             return [
@@ -117,11 +117,11 @@ class AssemblingBinder(Binder):
 
     @property
     def inner(self) -> int:
-        """Number of parents below each coordinate of the outermost loop, for a result with one sparse level."""
+        """For a result with one sparse level: the number of its parents below each coordinate of the outermost loop."""
         return prod(self.problem.format.sizes(self.problem.shape)[1:-1])
 
     def bounded_lines(self, bound: Bound) -> list[str]:
-        """Lines that append entries in one pass, at positions bounded by the operands, and close the gaps between workers."""
+        """Lines that append entries in one pass, each worker from an upper bound of its start, and close the gaps between workers."""
         patterns, sizes = [f"P{NAMES.index(name)}" for name in bound.operands], self.problem.format.sizes(self.problem.shape)
         counts = [f"{pattern}.counts[-1]" for pattern in patterns] or [self.number(prod(sizes))]
         most = f"min(({', '.join(counts)},))" if bound.each else " + ".join(counts)
@@ -149,7 +149,7 @@ class AssemblingBinder(Binder):
     def allocation(self) -> list[str]:
         """Lines that count the result's entries and allocate its arrays.
 
-        Placed entries are counted for each parent and worker, appended entries for each block and run.
+        Placed entries are counted for each parent and worker, appended entries for each block and each run of levels.
         """
         if is_spaced(self.result.format):
             return ["R = layout.spaced(P0)"]
@@ -160,11 +160,11 @@ class AssemblingBinder(Binder):
 
     @property
     def pieces(self) -> str:
-        return "n" if self.parallel and (self.placed or self.bound is not None) else super().pieces  # entries are not summed
+        return "n" if self.parallel and (self.placed or self.bound is not None) else super().pieces  # blocks sum nothing, so n may vary
 
     @property
     def parents(self) -> int:
-        """Number of parents of a placed result's entries."""
+        """Number of parents below which a placed result stores entries."""
         ((first, _),) = runs_of(self.result.format)
         return prod(self.problem.format.sizes(self.problem.shape)[:first])
 
@@ -192,7 +192,7 @@ class PairProduct:
 
     Args:
         names: names of the operands.
-        levels: index variable of each level, by operand.
+        levels: for each operand, the index variable of each level.
         kept: index variables of the result that occur in an operand.
     """
 
@@ -206,10 +206,10 @@ class PairProduct:
         return frozenset(self.levels[0]) & frozenset(self.levels[1])
 
     def check(self, layout: ResultLayout, times: int, left: Pattern, right: Pattern) -> None:
-        """Refuse a result whose lower bound exceeds a limit. O(nnz), or O(1) if an upper bound fits.
+        """Refuse a result if a lower bound of its size exceeds a limit. O(nnz), or O(1) if an upper bound is within the limit.
 
         A row of the result has at least as many entries as the longest row of the right operand that contributes to it. Each
-        entry has ``times`` copies.
+        entry is stored ``times`` times.
 
         Raises:
             SizeError: the lower bound exceeds the memory limit or the range of the index type.

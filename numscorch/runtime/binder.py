@@ -45,7 +45,7 @@ ALLOCATORS = {"list": "empty", "mark": "zeros", "seen": "zeros", "flag": "zeros"
 
 PADDING = 16  # places past the end of a row, even of an empty row, that a register may reach
 NO_CHANGES: Mapping[str, str] = {}
-BINDS = "bind_"  # before the names of functions of the sizes in the scope
+BINDS = "bind_"  # prefix of names in the scope that stand for functions of the sizes
 BLOCK_ARRAYS = ("partial", "starts", "bounds")  # arrays with a part for each block
 CALLED = (  # functions that generated code calls
     *(coordinate_cuts, cuts_of, placed, placed_equally, longest_row, shared_out),
@@ -123,8 +123,8 @@ class Binder:
     def pieces(self) -> str:
         """Expression for the number of blocks of a parallel loop.
 
-        If blocks have arrays, the number is the same for any number of threads, so that results are reproducible. Otherwise a
-        single worker has one block, which needs no cuts from a pattern.
+        If arrays have a part for each block, the number is the same for any number of threads, so that results are reproducible. Otherwise
+        a single worker has one block, which needs no cuts from a pattern.
         """
         if not self.parallel:
             return "1"
@@ -145,8 +145,8 @@ class Binder:
     def call_lines(self, name: str, kernel: Kernel, instead: Mapping[str, str] = NO_CHANGES, run: str = "") -> list[str]:
         """Lines that call a kernel.
 
-        ``instead`` replaces the expressions of arguments. ``run`` names a function in the scope that calls the kernel, instead of
-        the kernel's attribute. Machine code takes 64-bit words: numbers, and addresses of arrays. Variables hold these arrays
+        ``instead`` maps parameters to other expressions. ``run`` names the function in the scope that calls the kernel, by default
+        the kernel's method. Machine code takes 64-bit words: numbers, and addresses of arrays. Variables keep the arrays alive
         until the kernel returns.
         """
         arguments = [(param, instead.get(param.what) or self.argument(param, name)) for param in kernel.source.params]
@@ -200,7 +200,7 @@ class Binder:
         return lines
 
     def places(self, name: str) -> int:
-        """Number of places for the sums of the blocks of a scattering loop."""
+        """Number of places that a worker needs for the sums of blocks in a scattering loop."""
         access, inner = scattered(self.stmt)[name]
         if not access.tensor.is_dense:
             return LEVELS * self.problem.extents[access.indices[0]]
@@ -215,7 +215,7 @@ class Binder:
         return 1 if access.tensor.strides[at] == "1" else self.strides[access.tensor.name][at]
 
     def initial_values(self, space: ix.Access, size: str) -> str:
-        """Expression for values that start as the identity of the reduction."""
+        """Expression for an array filled with the identity of the reduction."""
         added = next(a for a in ix.assignments(self.stmt) if a.lhs.tensor == space.tensor)
         start = start_of(added.op, added.rhs, space.tensor.dtype)
         dtype = f"np.{space.tensor.dtype}"
@@ -258,7 +258,7 @@ class Binder:
         return base if flat == flattened(base) else realized(flat, base)
 
     def views(self, at: int, arrays: int) -> list[str]:
-        """Lines that set V0, V1, ... like ``Pattern.views``, unrolled in half the time, and p0_0, ... to the addresses of arrays."""
+        """Lines that set V0, V1, ... to index arrays and p0_0, ... to their addresses: ``Pattern.views`` unrolled, in half the time."""
         if not arrays:
             return []
         unpacked = "".join(f"(t{at}_{n}, p{at}_{n}), " for n in range(arrays)) + f"= P{at}.watched"
@@ -364,7 +364,7 @@ class Binder:
         return f"{self.placed_cuts()}[0]"
 
     def placed_cuts(self) -> str:
-        """Expression for the block starts and their address: they cut the walked operand, else the largest merged one, else the extent."""
+        """Expression for block starts and their address: cuts of the only walked operand, the largest merged operand, or the extent."""
         loop = next(loop for loop in ix.loops_of(self.stmt) if isinstance(loop.tag, ix.Parallel))
         lattice = make_lattice(loop.var, ix.value_of(loop.body))
         if not lattice.whole and len(lattice.iterated) == 1:

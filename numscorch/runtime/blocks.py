@@ -20,7 +20,7 @@ def cuts_of(pattern: Pattern, blocks: int) -> np.ndarray:
     if blocks == 1:
         return np.array([0, pattern.counts[0]])
     level = pattern.format.levels[0]
-    may_cut_anywhere = level.is_unique or not level.is_ordered  # only copies walk unordered lists
+    may_cut_anywhere = level.is_unique or not level.is_ordered  # unordered lists are only copied
     if pattern.counts[0] == pattern.counts[-1] and all(below.branchless for below in pattern.format.levels[1:]):
         cuts = equal_cuts(pattern.counts[0], blocks)
         return cuts if may_cut_anywhere else _at_boundaries(pattern, cuts)
@@ -58,7 +58,7 @@ def longest_row(pattern: Pattern) -> int:
 
 
 def leaf_starts(pattern: Pattern, depth: int = 1) -> np.ndarray:
-    """Start of the values below each position of the first ``depth`` levels, followed by the end of the last one."""
+    """Start of the values below each position of the last of ``depth`` levels, followed by the end of all values."""
     if pattern.format.levels == BY_ROWS and depth == 1:
         return pattern.views[0]
     starts = np.arange(pattern.counts[depth - 1] + 1, dtype=np.int64)
@@ -81,7 +81,7 @@ def _at_boundaries(pattern: Pattern, cuts: np.ndarray) -> np.ndarray:
 
 
 def coordinate_cuts(pattern: Pattern, blocks: int) -> np.ndarray:
-    """``cuts_of`` as coordinates from 0 to the extent, for operands that are walked together."""
+    """Convert ``cuts_of`` to coordinates, from 0 to the extent, for loops that walk several operands together."""
     extent = pattern.format.sizes(pattern.shape)[0]
     coordinates: np.ndarray = np.append(pattern.level_arrays(0)[-1], extent).astype(np.int64)[cuts_of(pattern, blocks)]
     coordinates[0], coordinates[-1] = 0, extent

@@ -171,7 +171,7 @@ def _read(path: Path) -> tuple[dict[str, Any], Files]:
 
 
 def _unpack(path: Path, file: BinaryIO) -> tuple[int, Files]:
-    """The number of entries in an archive, and their contents by name; the sizes are checked before they are read into memory."""
+    """The number of entries in an archive, and their contents by name; sizes are checked before contents are read into memory."""
     with zipfile.ZipFile(file) as archive:
         entries = archive.infolist()
         if TOLD not in (entry.filename for entry in entries):

@@ -35,7 +35,7 @@ from .binder import Bind
 
 @dataclass(frozen=True, eq=False)
 class Cut:
-    """A matrix with ``rows`` rows before long rows were cut; ``parts`` has each long row with the slice of its further parts."""
+    """A matrix, of ``rows`` rows before its long rows were cut; ``parts`` has each long row and the rows with its further parts."""
 
     pattern: Pattern
     rows: int
@@ -98,9 +98,9 @@ def operand_to_cut(request: Request, problem: Problem, operands: Sequence[Operan
 
 
 def slabs_of(problem: Problem, request: Request, operands: Sequence[Operand], target: Target) -> Slabs | None:
-    """The slabs of a problem whose copies exceed a core's own cache; None if it has no such copies, or few coordinates.
+    """The slabs of a problem whose copies of dense tensors exceed a core's own cache; None if copies are small, or the batch is short.
 
-    The slabs are about equal in size, and multiples of a register.
+    The slabs are about equal in size, and a multiple of the lanes of a register.
     """
     layout = problem.layout
     if layout is None or layout.result != 0 or problem.members or not problem.result.is_dense:
@@ -118,7 +118,7 @@ def slabs_of(problem: Problem, request: Request, operands: Sequence[Operand], ta
 
 
 def in_slabs(slabs: Slabs, problem: Problem, bind: Bind) -> Bind:
-    """Bind to sizes a function of the operands that runs each slab, with its operands and the array for its results."""
+    """Return a function from sizes to the function of the operands that runs all slabs; each slab writes to its part of the result."""
     return lambda sizes: _in_slabs(slabs, problem, bind(sizes), evaluated(problem.shape, sizes), evaluated(slabs.size, sizes))
 
 

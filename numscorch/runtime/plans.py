@@ -49,7 +49,7 @@ SHORTCUTS: dict[str, Any] = {}  # by expression: a function that calls the plans
 class Plan:
     """The problem of a request, the steps of its schedule, its kernel, the operands' sizes, and a function from operands to the result.
 
-    Plans for other sizes share ``problem``, so its sizes have the values of the first plan: functions that run do not read them.
+    Plans for other sizes share ``problem``. Its sizes have the values of the first plan, so functions that run do not read these values.
     """
 
     problem: Problem
@@ -66,7 +66,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class PlanKind:
-    """What the plans share for operands for which all decisions are the same; ``bind`` gives their functions by sizes."""
+    """The properties that plans share if the compiler decides alike for their sizes; ``bind`` maps sizes to the function of a plan."""
 
     problem: Problem
     steps: tuple[Step, ...]
@@ -84,10 +84,10 @@ class Tables:
 
     Attributes:
         build: builds a kernel.
-        plans: plans by signatures; chains of programs too.
+        plans: plans, and chains of programs, by signatures.
         kernels: kernels by the names of their sources.
-        on_kind: returns the kind to keep in place of a new one.
-        kinds: kinds of plans, by all that does not depend on sizes, and then by decisions about sizes.
+        on_kind: is called with each new kind, and returns the kind to keep.
+        kinds: kinds of plans, first by the request and properties that do not depend on sizes, then by decisions about sizes.
     """
 
     build: Callable[[Source], Kernel]
@@ -169,7 +169,7 @@ def keep(table: dict[Any, P], key: Hashable, value: P, most: int = MOST_PLANS) -
 
 
 def make_plan(request: Request, operands: Sequence[Any], format: Format | str | None) -> Plan:
-    """The plan of a request: for sizes that lead to the decisions of an earlier plan, its kernel is bound to them."""
+    """Make the plan of a request; if the sizes lead to the same decisions as in an earlier plan, bind the kernel of that plan to them."""
     kind_key, sizes = _kind_and_sizes(operands)
     decisions = _decisions((request, format, version_of_choices(), *kind_key))
     kind: PlanKind | None = decisions.find(sizes)
@@ -223,7 +223,7 @@ def _kind_of(request: Request, described: Sequence[Operand], format: Format | st
 
 
 def _bind(request: Request, problem: Problem, stmt: ix.Stmt, kernel: Kernel, described: Sequence[Operand], into: bool) -> Bind:
-    """Create the functions ``run(operand0, operand1, ...)`` that call the kernel and return the result, by the operands' sizes.
+    """Create the function from sizes to ``run(operand0, operand1, ...)``, which calls the kernel and returns the result.
 
     Several workers run the kernel if there is enough work, or if the schedule requests them.
     """
@@ -262,7 +262,7 @@ def forget(request: Request) -> None:
 
 
 def _in_parts(request: Request, at: int) -> Bind:
-    """The function, for all sizes the same, that cuts the long rows of an operand and launches the plan of the cut operand."""
+    """A function that cuts the long rows of an operand and launches the plan for the cut operand; it is the same for all sizes."""
 
     def run(*operands: Any) -> Any:
         cut_rows = cut(operands[at].pattern)
@@ -273,10 +273,10 @@ def _in_parts(request: Request, at: int) -> Bind:
 
 
 def _copies(problem: Problem, operands: Sequence[Operand], into: bool) -> dict[int, Bind]:
-    """Functions of the sizes that give functions that copy dense operands to the layout of the kernel, by the number of the operand.
+    """For each dense operand that is copied to the kernel's layout, by its number: a function from sizes to the copying function.
 
-    The number after the last operand has the function that copies the result back; with ``into``, it writes to an array that
-    it takes as an argument.
+    The number after the last operand stands for the copy of the result to its own layout; with ``into``, that function takes the
+    array to write to as an argument.
     """
     layout = problem.layout
     if layout is None:
@@ -291,7 +291,7 @@ def _copies(problem: Problem, operands: Sequence[Operand], into: bool) -> dict[i
 
 
 def _copy_functions(request: Request, operand: Operand, into: bool = False) -> Bind:
-    """The functions that copy a dense operand, by the sizes from which its own sizes are computed."""
+    """A function from a problem's sizes, from which the operand's sizes are computed, to the function that copies the operand."""
     key, given = (request, into, operand.dtype, operand.is_row_major), sizes_of([operand])
     kind = _decisions(key).of(given, lambda symbols: _kind_of(request, with_sizes([operand], symbols), None, into))
     own_sizes = computing(text_of(given))

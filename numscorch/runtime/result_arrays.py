@@ -41,9 +41,9 @@ def _concatenate(array: np.ndarray, slices: Sequence[slice], total: int) -> np.n
 
 
 def packed_room(bounds: np.ndarray, extent: int, workers: int, where: object, is_hashed: bool) -> int:
-    """Number of places of a workspace for the longest row, as in the routines ``emptied`` and ``combined``.
+    """Number of places in a workspace for the longest row, computed as in the routines ``emptied`` and ``combined``.
 
-    A hash table has a power of two of places, and is at most half full. A list that is sorted has two places for each insertion.
+    A hash table has a power of two of places, at most half of them used. A list to be sorted has two places for each insertion.
 
     Raises:
         SizeError: the workspaces of all workers exceed the memory limit, or the keys of a sorted list exceed 62 bits.
@@ -62,7 +62,7 @@ def packed_room(bounds: np.ndarray, extent: int, workers: int, where: object, is
 
 
 def workers_for(parents: int) -> int:
-    """Number of workers that may each have a count for every parent.
+    """Maximum number of workers if each of them counts entries for every parent.
 
     >>> workers_for(1000), workers_for(1 << 21)
     (64, 2)
@@ -86,7 +86,7 @@ def bounded_starts(patterns: Sequence[Pattern], each: bool, parents: np.ndarray)
 class Arrays:
     """Values and index arrays of a result; the arrays of a level are keyed by ``(level, "pos")`` and ``(level, "crd")``.
 
-    With ``gaps``, the kernel writes ends only for the parents that it visits.
+    If ``gaps``, the kernel wrote ends only for the parents that it visited.
     """
 
     values: np.ndarray
@@ -96,7 +96,7 @@ class Arrays:
 
 @dataclass(frozen=True)
 class ResultLayout:
-    """Properties of a result that its arrays depend on, except the number of entries.
+    """The properties of a result that determine its arrays, apart from the number of entries.
 
     ``fill`` is the value of a stored place without a term, such as the zero of a semiring.
     """
@@ -162,7 +162,7 @@ class ResultLayout:
         return np.zeros(workers * parents, np.int64)
 
     def placed(self, heads: np.ndarray, workers: int) -> Arrays:
-        """Allocate arrays for placed entries; replace the counts in ``heads``, by worker and parent, by their first places.
+        """Allocate arrays for placed entries; replace the count of each worker and parent in ``heads`` by its first place.
 
         Raises:
             SizeError: the arrays exceed the memory limit, or the entries the range of the index type.
@@ -181,7 +181,7 @@ class ResultLayout:
         return Arrays(room(total, self.dtype), index, gaps=False)
 
     def spaced(self, pattern: Pattern) -> Arrays:
-        """Allocate arrays for a result with as many entries below each parent as a pattern.
+        """Allocate arrays for a result that has, below each parent, as many entries as ``pattern``.
 
         Raises:
             SizeError: the arrays exceed the memory limit, or the entries the range of the index type.
@@ -211,7 +211,7 @@ class ResultLayout:
         return size <= memory.ASK_FROM or (size <= memory.limit() and (self.index_dtype != "int32" or most <= INT32_MAX))
 
     def check_least(self, least: int) -> None:
-        """Refuse a result with at least this number of entries.
+        """Refuse a result with ``least`` or more entries if these exceed a limit.
 
         Raises:
             SizeError: the entries exceed the memory limit or the range of the index type.
@@ -245,7 +245,7 @@ class ResultLayout:
             if part.start != total:
                 pos[parents[worker] + 1 : parents[worker + 1] + 1] -= part.start - total
             total += part.stop - part.start
-        pos[-1] = total  # the kernel visits no parent to write the end of a single row
+        pos[-1] = total  # a kernel for a single row visits no parent, so it writes no end
         if len(crd) != total:
             crd, values = (_concatenate(array, slices, total) for array in (crd, values))
         last = len(self.format.levels) - 1
@@ -255,7 +255,7 @@ class ResultLayout:
         return room(count, self.format.levels[at].array_dtype("crd") or self.index_dtype)
 
     def _check(self, size: int, what: str, padded: bool) -> None:
-        """Check an allocation against the memory limit; unless it is ``padded``, no other format takes much less memory."""
+        """Check an allocation against the memory limit; the error suggests compressed levels if the allocation is ``padded``."""
         if size <= memory.ASK_FROM:
             return
         suggestion = compressed_instead(self.format.order) if padded else "no format takes much less memory: compute the result in parts"
