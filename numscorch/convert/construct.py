@@ -48,8 +48,8 @@ def from_torch(
         tensor: a strided, COO, CSR, CSC, BSR or BSC tensor, optionally batched or hybrid, of a supported data type.
         format: the result's format. The default is the tensor's own (BSR is ``BCSR(b0, b1)``, and batch and dense dimensions
             are dense levels); for strided tensors, it is CSR in two dimensions and COO(n) otherwise.
-        copy: False shares the values and index arrays of CSR, CSC, BSR, BSC and coalesced COO tensors (of batches, the row starts
-            are copied), and the memory of a strided tensor in a dense format. Then write to the values only: kernels read index
+        copy: False shares the values and index arrays of CSR, CSC, BSR, BSC and coalesced COO tensors (but the row starts of
+            batches are copied), and the memory of a strided tensor in a dense format. Then write to the values only: kernels read index
             arrays without bounds checks, and other tensors may share them.
         check_invariants: validate index arrays in O(nnz). Kernels access memory through them without bounds checks.
 
@@ -119,7 +119,7 @@ def owned(A: SparseTensor, *sources: object) -> SparseTensor:
 
 
 def _span(source: Any) -> tuple[int, int]:
-    """The first address of an array's memory, and the one behind its end."""
+    """The start address of an array's memory, and the address after its last byte."""
     if isinstance(source, torch.Tensor):
         storage = innermost(source).untyped_storage()
         return storage.data_ptr(), storage.data_ptr() + storage.nbytes()
@@ -254,7 +254,7 @@ def from_coo(
 
 
 def _arrays(values: object) -> tuple[object, ...]:
-    """The values, if they are to be copied: tensors are shared, as by torch's constructors."""
+    """The values in a tuple if they must be copied, else an empty one: tensors are shared, as in torch's constructors."""
     return () if isinstance(values, torch.Tensor) else (values,)
 
 

@@ -61,7 +61,7 @@ def steps_between(source: Format, target: Format, countable: tuple[bool, ...]) -
 def steps_collecting(dimensions: Sequence[int]) -> tuple[Format, ...]:
     """The formats through which unsorted entries with duplicates are coalesced.
 
-    Lists of entries, the last of which is sorted by all coordinates except the last, and a result format without duplicates.
+    They are lists of entries, followed by a result format without duplicates. The last list is sorted by all but the last coordinate.
 
     >>> for step in steps_collecting((0, 1, 2)):
     ...     print(step)
@@ -108,7 +108,7 @@ def unordered_list(step: Format) -> Format:
 
 
 def _lists_between(source: Format, base: Format, countable: Sequence[bool]) -> tuple[Format, ...] | None:
-    """Lists by dimensions, if the source is split, then lists by the target's parts; None if a dimension is not countable."""
+    """The lists between two formats: by dimensions if the source is split, then by the target's parts; None if some is not countable."""
     dimensions = tuple(map(Part, dict.fromkeys(part.dimension for part in base.parts if part.minus is None)))
     is_plain = source.is_plain and not any(_is_beside(source, part) for part in base.parts)
     plain = () if is_plain else _moved(source, dimensions, countable, None if base.is_plain else _listed(dimensions))
@@ -188,13 +188,13 @@ def _is_beside(format: Format, part: Part) -> bool:
 
 
 def _follows(part: Part, wanted: Parts) -> bool:
-    """Whether earlier parts determine this one: it is the last of a diagonal, its row and its column."""
+    """Whether earlier parts determine this one: of a diagonal, its row and its column, it is the last."""
     trios = ([p for p in wanted if p in (d, Part(d.minus), Part(d.dimension))] for d in wanted if d.minus is not None)
     return any(part == trio[-1] for trio in trios)
 
 
 def _is_implied(known: Parts, moved: Parts, remaining: Parts) -> bool:
-    """Whether, in entries sorted by ``known``, those that agree in ``moved`` are sorted by ``remaining``."""
+    """Whether, if entries are sorted by ``known``, entries with equal ``moved`` parts are sorted by ``remaining``."""
     if not remaining:
         return True
     fixed = {part.dimension for part in moved if part.is_whole}
@@ -222,7 +222,7 @@ def _refined(part: Part, parts: Parts) -> list[Part]:
 
 
 def _every_part(source: Format, wanted: Parts) -> Parts:
-    """All parts to list, in the source's order, with the parts that follow from earlier ones last."""
+    """All parts to list, in the source's order; parts that earlier ones determine come last."""
     every = [part for stored in source.parts if stored.minus is None for part in _refined(Part(stored.dimension), wanted)]
     every = [part for part in wanted if part.minus is not None] + every
     return tuple(sorted(dict.fromkeys(every), key=lambda part: _follows(part, wanted)))

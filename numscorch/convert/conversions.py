@@ -39,7 +39,7 @@ from ..tensors.sparse_tensor import SparseTensor
 from .conversion_plan import LINE_COORDINATES, buckets, steps_between, steps_collecting, unordered_list
 from .matrices import can_regroup, regrouped, sorted_rows, sorts
 
-COPIES_PER_STEP = 2  # at most
+COPIES_PER_STEP = 2  # upper bound
 _converted_before: dict[tuple[Format, Format | None], int] = {}  # cumulative number of converted entries, by source and target
 
 
@@ -109,7 +109,7 @@ def is_differentiated(values: torch.Tensor) -> bool:
 
 
 def chosen_of(values: torch.Tensor, format: Format, chooses: Level, *arrays: torch.Tensor) -> SparseTensor | None:
-    """The entries of a strided tensor that a level selects, by kernels; None if unsupported, or if kernels do not pay.
+    """Store the entries of a strided tensor that the level ``chooses`` selects; None if kernels do not support it, or do not pay.
 
     Args:
         values: the strided tensor.
@@ -199,7 +199,7 @@ def _packed(pattern: Pattern, format: Format) -> Conversion:
 
 
 def _numbered(pattern: Pattern, steps: Sequence[Format]) -> Conversion:
-    """The conversion by kernels that copy the entries' numbers instead of values; reuses a pattern converted earlier."""
+    """The conversion, found by kernels that copy the numbers of the entries instead of values; reuses a pattern converted earlier."""
     numbers = torch.from_numpy(np.arange(1, pattern.nnz + 1, dtype=pattern.index_dtype))
     copy = _copied(SparseTensor.trusted(pattern, numbers), steps)
     target, written = pattern.derived.get(("moved", steps[-1]), copy.pattern), copy.values.numpy()
@@ -254,18 +254,18 @@ def _respaced(A: SparseTensor, format: Format) -> SparseTensor:
 
 
 def copy_steps(pattern: Pattern, format: Format) -> tuple[Format, ...]:
-    """The formats to which kernels copy entries in sequence: two for a list that is written to many places in no order, else one."""
+    """The formats to which kernels copy entries in sequence: two if entries go to many scattered places, else one."""
     first = buckets(pattern.format, format, pattern.shape)
     return (format,) if first is None or not _is_scattered(pattern, first.parts[0].dimension) else (first, unordered_list(format))
 
 
 def with_format(A: SparseTensor, format: Format) -> SparseTensor:
-    """The same arrays in a format whose levels differ only in the order that they state."""
+    """A tensor of the same arrays, in a format that differs only in whether its levels count as ordered."""
     return A if A.format == format else type(A).trusted(Pattern(format, A.pattern.shape, A.pattern.arrays), A.values)
 
 
 def _is_scattered(pattern: Pattern, dimension: int) -> bool:
-    """Whether consecutive entries are far apart in a dimension: a sample of them has too many cache lines of coordinates."""
+    """Whether consecutive entries are far apart in a dimension: the coordinates of a sample span too many cache lines."""
     if pattern.nnz < tuning.SAMPLED_ENTRIES or Part(dimension) not in pattern.format.parts:
         return False
     crd = pattern.level_arrays(pattern.format.parts.index(Part(dimension)))[-1:]

@@ -86,7 +86,7 @@ def _row_starts(pattern: Pattern, rows: int) -> torch.Tensor:
 
 
 def starts_of(row_of_each: torch.Tensor, rows: int, dtype: str) -> torch.Tensor:
-    """The starts of ``rows`` rows from the sorted row of each entry; binary search for few rows, else a count of entries."""
+    """The starts of ``rows`` rows from the sorted row of each entry; by binary search for few rows, else by counting entries."""
     count = row_of_each.numel()
     if rows * tuning.SEARCHED_ROWS < count:
         starts = np.searchsorted(as_numpy(row_of_each), np.arange(rows + 1, dtype=dtype))
@@ -203,7 +203,7 @@ def _is_list_or_rows(format: Format) -> bool:
 
 
 def grouped(tensor: torch.Tensor, kept: torch.Tensor | None, format: Format) -> SparseTensor | None:
-    """Convert the masked entries of a dense matrix, by default its nonzeros, to n:m:g; None for any other format.
+    """Convert the entries ``kept`` of a dense matrix (a mask; by default its nonzeros) to n:m:g; None for any other format.
 
     Gradients flow to the tensor.
 

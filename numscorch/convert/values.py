@@ -54,9 +54,9 @@ def dense_as_asked(A: SparseTensor) -> torch.Tensor:
 
 
 def densified(A: Any, operator: str, instead: str = "A.to_dense() requests it") -> Any:
-    """Convert a SparseTensor or a torch sparse tensor to dense for an operator without a sparse implementation; other values are returned.
+    """Convert a SparseTensor or a torch sparse tensor to dense for an operator without a sparse implementation.
 
-    Adds it to the ledgers, and warns; see :func:`~numscorch.tensors.ledgers.densifying`.
+    Other values are returned unchanged. Adds the conversion to the ledgers, and warns; see :func:`~numscorch.tensors.ledgers.densifying`.
 
     Raises:
         UnsupportedError: in strict mode.
@@ -140,7 +140,7 @@ def others_at(A: SparseTensor, other: Any) -> torch.Tensor:
 
 
 def strided(result: Any) -> torch.Tensor:
-    """Convert a result that torch returns dense, without a ledger entry."""
+    """Convert a result to dense where torch returns a dense tensor, without a ledger entry."""
     return to_dense(result) if isinstance(result, SparseTensor) else result
 
 
@@ -163,7 +163,7 @@ def looked_up(A: SparseTensor, indices: Sequence[torch.Tensor]) -> torch.Tensor:
 
 
 def as_stored(gradient: SparseTensor | torch.Tensor, pattern: Pattern) -> torch.Tensor:
-    """The values of a gradient in a pattern's storage order; the gradient may be dense, in another format, or lack zeros."""
+    """The values of a gradient in a pattern's storage order; the gradient may be dense, in another format, or without some entries."""
     if isinstance(gradient, torch.Tensor):  # the pattern stores all entries
         return at_positions(pattern, gradient[tuple(coordinates(pattern))])
     if gradient.pattern is pattern:
