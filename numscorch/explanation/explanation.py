@@ -146,7 +146,7 @@ def described(format: Format, shape: tuple[int, ...], dtype: str) -> Operand:
     if format.is_dense:
         strides = dict(zip(format.mode_order, row_major(shape), strict=True))
         return Operand(format, shape, dtype, strides=tuple(strides[d] for d in range(format.order)))
-    counts = [1]  # of the root
+    counts = [1]  # the root has one position
     format = Format([Fixed(ROW) if level == Fixed() else level for level in format.levels], format.parts)
     for at, (level, size) in enumerate(zip(format.levels, format.sizes(shape), strict=True)):
         grows = size if level.full or at == 0 else min(ROW, size) if level.arrays and not level.branchless else int(level.fan(size))

@@ -69,7 +69,7 @@ class Paged:
     __slots__ = ()
 
     def _contents(self) -> dict[str, Any]:
-        """The values of the template ``body.html``, as of :func:`contents`."""
+        """The values for the template ``body.html``, as :func:`contents` returns them."""
         raise NotImplementedError
 
     def save(self, path: str | PathLike[str]) -> None:
@@ -111,9 +111,9 @@ def contents(title: str, explained: Story | None, program: str = "", notes: str 
 
     Args:
         title: the title.
-        explained: the last kernel; its explanation holds the earlier ones.
+        explained: the explanation of the last kernel, which holds those of earlier kernels.
         program: the text of a program.
-        notes: a text below it.
+        notes: a text below the program.
     """
     stories = [] if explained is None else [*explained.before, explained, *explained.after]
     return {"title": title, "program": program, "notes": notes, "stories": stories, "run": explained and explained.run}

@@ -36,7 +36,7 @@ from .sketches import sketch_of
 
 
 def explain_program(text: str, given: Mapping[str, Any], format: Format | str | None, sparsifier: Any = None) -> Explanation:
-    """Explain each kernel of a program, with the sparsifier of its result fused into the last one if possible.
+    """Explain each kernel of a program, with the sparsifier of its result fused into the last kernel if possible.
 
     Returns the last kernel's explanation; ``before`` holds the earlier ones.
 
@@ -175,7 +175,7 @@ class _ProgramExplainer:
         self.explain_part(part, step.format, note or (("alone", f"not fused with the next part: {why_not}") if why_not else None))
 
     def _explain_group(self, step: ProgramStep, request: FusedRequest, end: int) -> tuple[str, str] | None:
-        """Explain the kernel of several parts up to ``end``; returns why there is none if their gradients need separate kernels."""
+        """Explain the kernel of several parts, of which ``end`` is the last; if gradients need separate kernels, only return the reason."""
         wanted = tuple(NAMES[n] for n, name in enumerate(step.operands) if name in self.requires_grad)
         try:
             kinds = tuple(kind for name in step.operands if (kind := OperandKind.of(self.fused[name])) is not None)

@@ -105,7 +105,7 @@ def timed_run(call: Callable[[], Any], work: Callable[[Any], Any]) -> TimedRun:
 
 
 def _dtype(result: Any) -> str:
-    """The data type of the multiply-adds that form the result's roof."""
+    """The data type of the multiply-adds whose peak rate is the roof."""
     tensor = result[0] if isinstance(result, tuple) else result
     return "float64" if tensor.dtype in (torch.float64, torch.complex128) else "float32"
 

@@ -52,7 +52,7 @@ class Story:
 
     @property
     def variables(self) -> dict[str, str]:
-        """The formula, in loop variables, of each index that an operand stores in parts, and of each diagonal.
+        """For each index that an operand stores in parts, and for each diagonal: the formula that computes it from loop variables.
 
         >>> import numscorch as ns
         >>> ns.explain("ij->", "BCSR(2, 4)").variables

@@ -41,7 +41,7 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Summand:
-    """A summand: the operands at whose unstored coordinates it is 0, and its operations per point."""
+    """A summand: its operations per point, and the operands that it ``needs``: it is 0 where one of them stores no entry."""
 
     needs: tuple[int, ...]
     operations: int
@@ -50,9 +50,9 @@ class Summand:
 def work_of(expr: str | Request, operands: Sequence[Any] | Mapping[str, Any], result: Any) -> Work:
     """The operations and the compulsory traffic of a request.
 
-    Bytes: each array of the operands is read once, and each array of the result is written once. Both index arrays and values count. Two
-    exceptions: the values of operands of which only the pattern is read, and arrays that were already counted (an operand that occurs
-    twice, or a pattern that the result shares).
+    Bytes: each array of the operands is read once, and each array of the result is written once. Both index arrays and values count. Not
+    counted are the values of operands of which only the pattern is read, and arrays that were counted before (of an operand that occurs
+    twice, or of a pattern that the result shares).
 
     Operations: a term is counted at its stored points, the coordinates of all index variables at which every sparse factor stores an
     entry. At each point, a product is one multiplication for any number of factors (all but two can be hoisted out of the innermost
@@ -84,7 +84,7 @@ def work_of(expr: str | Request, operands: Sequence[Any] | Mapping[str, Any], re
 
 
 def _program_work(text: str, operands_by_name: Mapping[str, Any], result: Any) -> Work:
-    """The operations of all parts, and the bytes of the operands and the final result. All parts but the last are run to count them."""
+    """The operations of all parts, and the bytes of the operands and the final result. Runs all parts but the last to count them."""
     tensors = {
         name: value if isinstance(value, Tensor | SparseTensor) else torch.tensor(float(value)) for name, value in operands_by_name.items()
     }
@@ -141,7 +141,7 @@ class _Space:
         self.sparse = {NAMES[at] for at, operand in enumerate(operands) if not is_dense(operand)}
 
     def flops(self, value: Expr | None, result: Sequence[str], needed: tuple[int, ...]) -> int:
-        """The operations of a value at points that the operands ``needed`` also store; None means the product of all operands."""
+        """The operations of a value where the operands ``needed`` store entries, too; a value of None is the product of all operands."""
         names = self.sizes.keys() if value is None else {*result, *(var.name for var in variables_in(value))}
         sizes = {name: size for name, size in self.sizes.items() if name in names}
         if value is None:
@@ -179,9 +179,9 @@ def is_dense(operand: Any) -> bool:
 
 
 def points(needs: Sequence[int], subscripts: Subscripts, operands: Sequence[Any], sizes: Sizes) -> int:
-    """The number of coordinates of all variables at which each of these sparse operands stores an entry.
+    """The number of points (coordinates of all variables) at which each of the sparse operands ``needs`` stores an entry.
 
-    An einsum counts them, of how often each coordinate of the shared variables occurs.
+    An einsum counts the points. Its factors count the entries of each operand by the coordinates of shared variables.
 
     >>> import numscorch as ns
     >>> A = ns.from_coo([[0, 1, 1], [2, 0, 2]], [1.0, 2.0, 3.0], (2, 3), format=ns.CSR)
@@ -205,7 +205,7 @@ def points(needs: Sequence[int], subscripts: Subscripts, operands: Sequence[Any]
 
 
 def _entries(indices: Sequence[str], operand: Any, sizes: Sizes) -> tuple[dict[str, np.ndarray], int]:
-    """The coordinates of a sparse operand's entries for each of its variables, and their number.
+    """For each variable of a sparse operand, the coordinates of the operand's entries; and the number of these entries.
 
     A broadcast dimension binds no variable; a repeated variable selects the diagonal.
     """

@@ -136,10 +136,10 @@ def evaluate(statement: str, /, *, format: Format | str | None = None, sparsifie
     ``A[i,1:8:2]`` sums over them. Windows of sparse tensors are sliced first, into copies. An index that occurs only on the left side
     gets its size by keyword: ``evaluate("R[i,j] = b[i]", b=b, j=5)``.
 
-    Unstored entries are 0: there a product is 0, a sum is its other term, and a function is its value at 0. ``stored(A[i,j])`` is 1 at
-    the stored entries of A, for any value, and 0 elsewhere; dense tensors store every entry. ``m[i] stored max= A[i,j]`` is a dense
-    tensor of the largest stored entries, -inf for rows without entries. It is a constant in differentiation, as suits the maximum that
-    softmax subtracts. By contrast, ``max=`` is differentiable and counts unstored entries as 0.
+    Unstored entries are 0: they make a product 0, leave the other term of a sum, and give a function its value at 0.
+    ``stored(A[i,j])`` is 1 at the stored entries of A, whatever their values, and 0 elsewhere; dense tensors store every entry.
+    ``m[i] stored max= A[i,j]`` is a dense tensor of the largest stored entries, -inf for rows without entries. It is a constant in
+    differentiation, as suits the maximum that softmax subtracts. By contrast, ``max=`` is differentiable and counts unstored entries as 0.
 
     Args:
         statement: one or more statements, such as ``"D[i,j] = relu(A[i,k] * B[k,j]) + C[i,j]"``. Operators are ``+ - * / // % **``
@@ -254,7 +254,7 @@ def _check_expression(expr: Any) -> None:
 
 
 def _explained(call: EinsumCall) -> tuple[Explanation, str | Request, Sequence[Any]]:
-    """The explanation of an einsum, and the request and operands that it is computed from."""
+    """The explanation of an einsum, and the request and the operands that compute it."""
     expr, operands = call.expr, call.operands
     if call.sparsifier is not None:
         return explain_program(*einsum_as_statement(expr, operands), call.format, call.sparsifier), expr, operands

@@ -142,13 +142,13 @@ class BoundEinsum:
         return einsum(self.expr, *operands, out=out, **self._call.options())
 
     def _learn(self, operands: Sequence[Any]) -> None:
-        """Remember einsum's plan for these operands, if it is a kernel or a chain of kernels whose result needs no conversion."""
+        """Remember the plan that einsum used for these operands: a chain of kernels, or one kernel whose result needs no conversion."""
         if self.reduce == "mean" or not is_plain(operands):
             return
         request, operands_read, _ = prepared(self._call._replace(operands=tuple(operands)))
         ready, signatures = identify(operands_read)
         plan = known_plan(request, self.format, signatures)
-        may_be_sparse = not is_all_native(operands_read)  # else einsum converts the kernel's result
+        may_be_sparse = not is_all_native(operands_read)  # if not, einsum converts sparse results
         is_final = type(plan) is Plan and plan.problem.requested is None and (may_be_sparse or plan.problem.result.is_dense)
         if not is_final and type(plan) is not Chain:
             return

@@ -258,7 +258,7 @@ def _is_sparse(operand: Any) -> bool:
 
 
 def _kind(value: Any) -> Hashable:
-    """The part of an argument that the cache key contains; None if the argument can't be cached."""
+    """The properties of an argument that enter the cache key; None if the argument can't be cached."""
     if isinstance(value, TENSORS):
         return _is_sparse(value), tuple(size == 1 for size in value.shape), 0 in value.shape
     return (type(value), value) if isinstance(value, SCALARS) else None

@@ -167,7 +167,7 @@ def formats_with(level: Level) -> list[Format]:
     places.append(([Dense(), level, Dense()], [Part(0, 2), Part(1), Part(0, 1, 2)]))
     formats: dict[Format, None] = {}
     for levels, parts in places:
-        with suppress(FormatError):  # a level that does not accept its place
+        with suppress(FormatError):  # the level is not allowed in this place
             formats[Format(levels, list(parts))] = None
     return list(formats)
 

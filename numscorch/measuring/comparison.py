@@ -81,7 +81,7 @@ def _as_double(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _values_at_each_entry(result: torch.Tensor, expected: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """The values of both at each entry of one of them; at all coordinates, if one is dense."""
+    """The values of both tensors at each coordinate that one of them stores; at all coordinates if one is dense."""
     if any(tensor.layout is torch.strided or tensor.dense_dim() for tensor in (result, expected)):
         return result.to_dense(), expected.to_dense()
     pairs = [torch.nn.functional.pad(result._values()[:, None], (0, 1)), torch.nn.functional.pad(expected._values()[:, None], (1, 0))]

@@ -155,7 +155,7 @@ def _summed(matrix: torch.Tensor, over: tuple[int, ...]) -> Function:
 
 
 def _sampled_addmm(mask: torch.Tensor, left: torch.Tensor, right: torch.Tensor) -> Function:
-    """torch.sparse.sampled_addmm, times the mask's values unless all are 1: torch ignores them."""
+    """torch.sparse.sampled_addmm, times the mask's values (which torch ignores) unless all are 1."""
     values = mask.values()
     if bool((values == 1).all()):
         return lambda: torch.sparse.sampled_addmm(mask, left, right, beta=0)
@@ -224,7 +224,7 @@ def _of_graphblas(request: BoundRequest, shape: Shape | None) -> Function:
 
 
 def _of_dense(request: BoundRequest, shape: Shape | None) -> Function:
-    """torch.einsum on dense tensors; for a statement ``evaluate``, which calls torch's operators on them."""
+    """A call of torch.einsum on dense tensors; for statements, a call of ``evaluate``, which uses torch's operators for these."""
     nbytes = sum(prod(operand.shape) * operand.dtype.itemsize for operand in request.operands.values())
     if nbytes * SHARE > available():
         raise CannotError(f"too large: its operands take {nbytes / 2**30:.3g} GiB")
@@ -237,7 +237,7 @@ def _of_dense(request: BoundRequest, shape: Shape | None) -> Function:
 
 
 def multiplications(request: BoundRequest) -> float:
-    """The number of points of the iteration space; for statements, that of the largest one."""
+    """The number of points of the iteration space; for statements, of the largest iteration space."""
     if request.is_einsum:
         subscripts = parse_einsum(request.expr, tuple(operand.ndim for operand in request.operands.values()))
         return float(prod(subscripts.sizes([operand.shape for operand in request.operands.values()]).values()))

@@ -75,7 +75,7 @@ def shape_of(request: BoundRequest) -> Shape | None:
 
 
 def _read(request: BoundRequest) -> tuple[Subscripts | None, str]:
-    """The subscripts, in the order of the operands, and the operator that combines the operands; None if there is no single operator."""
+    """The subscripts, in the order of the operands, and the operator that combines all operands; (None, "") if no single one does."""
     if request.is_einsum:
         return parse_einsum(request.expr, tuple(operand.ndim for operand in request.operands.values())), "*"
     part, *others = parse_program(request.expr)

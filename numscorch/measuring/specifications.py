@@ -171,7 +171,7 @@ def _share(spec: str, text: str) -> float:
 
 
 def _numbers(shape: tuple[int, ...], dtype: torch.dtype, generator: torch.Generator) -> Tensor:
-    """Small random numbers: sums of a few don't overflow."""
+    """Small random numbers, so that sums of a few of them don't overflow."""
     if dtype.is_floating_point or dtype.is_complex:
         return torch.rand(shape, dtype=torch.float64, generator=generator).to(dtype)
     return torch.randint(1, 4, shape, generator=generator).to(dtype)

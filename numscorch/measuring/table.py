@@ -157,7 +157,7 @@ def measure(request: BoundRequest, seconds: float) -> Table:
 
 
 def compile_and_load_seconds(call: Callable[[], object]) -> tuple[float, float]:
-    """The total times from source to machine code, and to load the machine code, of the kernels that a call runs.
+    """For the kernels that a call runs: the total time to compile their sources, and the total time to load their machine code.
 
     The call makes its plans anew, and stores kernels in an empty folder. Data cached with operands, such as transposes, is reused.
 

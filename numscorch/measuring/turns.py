@@ -20,7 +20,7 @@ from ..machine.guards import paused
 
 SECONDS = float(os.environ.get("NUMSCORCH_BENCH_SECONDS", "0.2"))  # total time of one comparison
 FEWEST, MOST = 5, 400  # number of turns
-LONGEST = 10  # time limit of the fewest turns, as a multiple of the total time
+LONGEST = 10  # time limit of the first FEWEST turns, as a multiple of the total time
 WARM_UP = 3  # calls
 DISTURBED = 2.0  # ratio of the median to the fastest call that indicates a busy machine
 OURS = "numscorch"
