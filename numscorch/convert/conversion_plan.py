@@ -29,7 +29,7 @@ LINE_COORDINATES = 16  # consecutive rows whose next places share a cache line
 
 @lru_cache(maxsize=1024)
 def steps_between(source: Format, target: Format, countable: tuple[bool, ...]) -> tuple[Format, ...]:
-    """The formats to which kernels copy entries in sequence, ending with the target; empty if kernels do not support it.
+    """The formats to which kernels copy entries in sequence, ending with the target; empty if kernels do not support the conversion.
 
     ``countable``: for each dimension, whether it is small enough for an array with one count for each coordinate.
 
@@ -108,7 +108,7 @@ def unordered_list(step: Format) -> Format:
 
 
 def _lists_between(source: Format, base: Format, countable: Sequence[bool]) -> tuple[Format, ...] | None:
-    """The lists between two formats: by dimensions if the source is split, then by the target's parts; None if some is not countable."""
+    """The lists between two formats: by dimensions if the source is split, then by target parts; None if a dimension is not countable."""
     dimensions = tuple(map(Part, dict.fromkeys(part.dimension for part in base.parts if part.minus is None)))
     is_plain = source.is_plain and not any(_is_beside(source, part) for part in base.parts)
     plain = () if is_plain else _moved(source, dimensions, countable, None if base.is_plain else _listed(dimensions))
@@ -229,7 +229,7 @@ def _every_part(source: Format, wanted: Parts) -> Parts:
 
 
 def _listed(parts: Parts, depth: int | None = None, first: int = 0) -> Format:
-    """A list of entries, sorted by the first ``depth`` parts (all by default); ``first`` dense levels precede it."""
+    """A list of entries, sorted by the first ``depth`` parts (all by default), whose first ``first`` levels are dense."""
     end = len(parts)
     head = Compressed(unique=first == end - 1, ordered=first != depth)
     tail = [Singleton(unique=at == end - 1, ordered=at != depth) for at in range(first + 1, end)]

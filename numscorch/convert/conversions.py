@@ -210,7 +210,7 @@ def _numbered(pattern: Pattern, steps: Sequence[Format]) -> Conversion:
 
 
 def _copied(A: SparseTensor, steps: Sequence[Format]) -> SparseTensor:
-    """Run one kernel for each format.
+    """Copy a tensor through a sequence of formats, with one kernel for each.
 
     Raises:
         FormatError: a level cannot store these entries.

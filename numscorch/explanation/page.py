@@ -64,7 +64,7 @@ def highlighted(source: str) -> str:
 
 
 class Paged:
-    """An object with an HTML page: a file, or a notebook cell."""
+    """An object that can be shown as HTML: a page in a file, or a notebook cell."""
 
     __slots__ = ()
 

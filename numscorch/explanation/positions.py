@@ -40,7 +40,7 @@ PARENT, POSITION = Var("parent"), Var("position")
 class Paths:
     """The paths from the root to k stored values.
 
-    ``positions`` and ``coordinates`` have an array of length k per level; ``table`` holds the coordinates of the dimensions, (ndim, k).
+    ``positions`` and ``coordinates`` have an array of length k per level; ``table`` holds the coordinates in each dimension, (ndim, k).
     """
 
     leaves: np.ndarray

@@ -41,7 +41,7 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Summand:
-    """A summand: its operations per point, and the operands that it ``needs``: it is 0 where one of them stores no entry."""
+    """A summand, which is 0 where one of the operands ``needs`` stores no entry, and its operations per point."""
 
     needs: tuple[int, ...]
     operations: int
@@ -181,7 +181,7 @@ def is_dense(operand: Any) -> bool:
 def points(needs: Sequence[int], subscripts: Subscripts, operands: Sequence[Any], sizes: Sizes) -> int:
     """The number of points (coordinates of all variables) at which each of the sparse operands ``needs`` stores an entry.
 
-    An einsum counts the points. Its factors count the entries of each operand by the coordinates of shared variables.
+    An einsum computes it. Its operands count, for each sparse operand, the entries at each coordinate of the shared variables.
 
     >>> import numscorch as ns
     >>> A = ns.from_coo([[0, 1, 1], [2, 0, 2]], [1.0, 2.0, 3.0], (2, 3), format=ns.CSR)
@@ -205,7 +205,7 @@ def points(needs: Sequence[int], subscripts: Subscripts, operands: Sequence[Any]
 
 
 def _entries(indices: Sequence[str], operand: Any, sizes: Sizes) -> tuple[dict[str, np.ndarray], int]:
-    """For each variable of a sparse operand, the coordinates of the operand's entries; and the number of these entries.
+    """For each variable of a sparse operand, the coordinates of all entries; and the number of entries.
 
     A broadcast dimension binds no variable; a repeated variable selects the diagonal.
     """

@@ -224,7 +224,7 @@ def _of_graphblas(request: BoundRequest, shape: Shape | None) -> Function:
 
 
 def _of_dense(request: BoundRequest, shape: Shape | None) -> Function:
-    """A call of torch.einsum on dense tensors; for statements, a call of ``evaluate``, which uses torch's operators for these."""
+    """The computation on dense tensors: by torch.einsum, or for statements by ``evaluate``, which calls torch's operators."""
     nbytes = sum(prod(operand.shape) * operand.dtype.itemsize for operand in request.operands.values())
     if nbytes * SHARE > available():
         raise CannotError(f"too large: its operands take {nbytes / 2**30:.3g} GiB")
@@ -237,7 +237,7 @@ def _of_dense(request: BoundRequest, shape: Shape | None) -> Function:
 
 
 def multiplications(request: BoundRequest) -> float:
-    """The number of points of the iteration space; for statements, of the largest iteration space."""
+    """The number of points in the iteration space; for several statements, in the largest iteration space."""
     if request.is_einsum:
         subscripts = parse_einsum(request.expr, tuple(operand.ndim for operand in request.operands.values()))
         return float(prod(subscripts.sizes([operand.shape for operand in request.operands.values()]).values()))

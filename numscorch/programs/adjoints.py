@@ -168,7 +168,7 @@ class _Adjoining:
     # ---- kernels
 
     def adjoint(self) -> Adjoint:
-        """Return the forward request, which also saves the scalars of each row, and the backward kernels: by rows, then by columns."""
+        """Return the forward request, which also saves the scalars of each row, and the backward kernels, first those that run by rows."""
         available = [*self.saved, UPSTREAM]
         by_rows = [name for name in self.gradients.values() if not self._is_by_columns(name)]
         by_columns = [name for name in self.gradients.values() if self._is_by_columns(name)]

@@ -113,7 +113,7 @@ def _compute_promoted(request: Request, operands: Sequence[Any], target: Promoti
     """Convert the operands to one data type, compute, and convert the result.
 
     16-bit floats are computed and accumulated in 32 bits, and the result is rounded once; uint8 is computed in 16 bits, bool in
-    8. Masks and operands within ``stored`` may have any data type, because their values are not read.
+    8. Masks and operands inside ``stored(...)`` may have any data type, because their values are not read.
     """
     unread, dtype = unread_in(request, len(operands)), computed_in(target.computed)
     promoted = [converted(o, computed_in(o.dtype) if at in unread else dtype) for at, o in enumerate(operands)]

@@ -55,8 +55,8 @@ def is_fit(operand: Any) -> bool:
 
 
 def is_plain(operands: Sequence[Any]) -> bool:
-    """Whether a fitting can check a call with these operands: no transform, forward-mode AD, dispatch mode, autocast or
-    isolated table is active."""
+    """Whether a fitting can check a call with these operands: no transform, forward-mode AD, dispatch mode or autocast is active, and
+    plans are kept in the table of the process."""
     return is_plain_mode() and not (any_autocast() or tables_apart()) and all(map(is_fit, operands))
 
 

@@ -100,7 +100,7 @@ class _Fused(Differentiable):
 
 
 def _shaped(gradient: Any, value: Tensor, is_sparse: bool) -> Tensor | None:
-    """Convert a gradient to the shape of its operand's values: take the values if sparse, and sum over broadcast dimensions."""
+    """Convert a gradient to the shape of its operand's values: take the values if it is sparse, and sum over broadcast dimensions."""
     if gradient is None:
         return None
     if is_sparse:

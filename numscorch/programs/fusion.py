@@ -83,7 +83,7 @@ class ProgramStep(NamedTuple):
 def group_from(
     parts: tuple[ProgramPart, ...], start: int, values: Mapping[str, Any], format: Format | str | None = None
 ) -> ProgramStep | None:
-    """Return the longest run of parts from ``start`` that one kernel can compute; None if no two parts can be fused.
+    """Return the longest sequence of parts from ``start`` that one kernel can compute; None if no two parts can be fused.
 
     ``format`` is the requested format of the last part's result; fused kernels do not convert their result.
     """

@@ -379,7 +379,7 @@ class Binder:
         return f"placed_equally({self.number(self.problem.extents[loop.var])}, {self.pieces})"
 
     def result_expression(self) -> str:
-        """Expression for the result in its public type: row-major, or with the pattern of an operand and its dimensions permuted."""
+        """Expression for the result in its public type: a row-major tensor, or a SparseTensor with the (permuted) pattern of an operand."""
         if self.result.shares is not None:
             pattern, permutation = f"P{self.shared}", self.problem.permutation
             if permutation != tuple(range(len(permutation))):

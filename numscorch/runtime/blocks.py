@@ -58,7 +58,7 @@ def longest_row(pattern: Pattern) -> int:
 
 
 def leaf_starts(pattern: Pattern, depth: int = 1) -> np.ndarray:
-    """Start of the values below each position of the last of ``depth`` levels, followed by the end of all values."""
+    """Start of the values below each position of level ``depth`` (counted from 1), followed by the end of all values."""
     if pattern.format.levels == BY_ROWS and depth == 1:
         return pattern.views[0]
     starts = np.arange(pattern.counts[depth - 1] + 1, dtype=np.int64)

@@ -50,7 +50,7 @@ class Cut:
 
 
 def cut(pattern: Pattern) -> Cut:
-    """Cut the long rows of a pattern. The new pattern shares the coordinates and the order of the values. O(rows), cached."""
+    """Cut the long rows of a pattern. The new pattern shares the coordinates, and the values keep their order. O(rows), cached."""
     return pattern.remember("cut rows", lambda: _cut(pattern, tuning.LONG_ROW_SHARE, tuning.ROW_PARTS))
 
 

@@ -71,7 +71,7 @@ def workers_for(parents: int) -> int:
 
 
 def bounded_starts(patterns: Sequence[Pattern], each: bool, parents: np.ndarray) -> np.ndarray:
-    """Upper bounds of the parents' start positions: from the smallest operand if ``each``, else from the sum of all operands.
+    """Upper bounds of the parents' start positions: those in the smallest operand if ``each``, else their sums over all operands.
 
     >>> pattern = Pattern(Format("ds"), (2, 3), ((), (torch.tensor([0, 2, 3]), torch.tensor([0, 2, 1]))))
     >>> bounded_starts([pattern, pattern], False, np.array([0, 1, 2])).tolist()

@@ -34,7 +34,7 @@ def without_autocast() -> AbstractContextManager[Any]:
 
 @contextmanager
 def outside_modes() -> Iterator[None]:
-    """Leave torch.func's transforms, inference mode, and modes that see each operator, so that new tensors do not belong to them."""
+    """Leave torch.func's transforms, inference mode, and modes that see each operator; new tensors then belong to none of them."""
     with ExitStack() as stack:
         if in_transform():
             from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack  # lazy: slow to import
@@ -86,7 +86,7 @@ def innermost(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def unlifted(tensor: torch.Tensor) -> torch.Tensor:
-    """A tensor of integers without the wrappers of torch.func's transforms; they only matter for derivatives.
+    """An index tensor without the wrappers of torch.func's transforms, which only derivatives need.
 
     Raises:
         UnsupportedError: ``vmap`` batches the tensor, so that it has no single pattern.

@@ -95,7 +95,7 @@ class SparseTensor(StoredValues, PythonOperators):
     def viewed(self) -> np.ndarray:
         """The values as a NumPy view of the same memory.
 
-        The view goes through DLPack: torch can't resize the memory of ``values.numpy()``, but ``fully_shard`` does.
+        The view goes through DLPack: after ``values.numpy()``, torch can't resize the memory, as ``fully_shard`` does.
 
         Raises:
             SizeError: the shape of the values was changed in place.

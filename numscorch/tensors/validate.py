@@ -144,7 +144,7 @@ def _disordered(pattern: Pattern, at: int) -> str | None:
 def _run(pattern: Pattern, at: int) -> tuple[list[np.ndarray], np.ndarray, np.ndarray | range]:
     """The stored coordinates of a level (a list of columns), the end of each parent's coordinates, and their positions.
 
-    A non-unique level has a second column and further ones: the coordinates of the singleton levels below, down to the first unique level.
+    A non-unique level has further columns: the coordinates of the singleton levels below it, down to the first unique level.
     """
     levels = pattern.format.levels[at:]
     if "pos" not in levels[0].arrays:
