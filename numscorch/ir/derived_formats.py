@@ -9,7 +9,7 @@ from .levels import Compressed, Dense
 
 
 def runs_of(fmt: Format) -> list[tuple[int, int]]:
-    """(first, last) level of each run: a level that is iterated, and the branchless levels below it, such as singletons.
+    """The (first, last) levels of each run. A run is an iterated level with the branchless levels below it, such as singletons.
 
     >>> runs_of(Format("dsds")), runs_of(Format("doo"))
     ([(1, 1), (3, 3)], [(1, 2)])
@@ -26,7 +26,7 @@ def runs_of(fmt: Format) -> list[tuple[int, int]]:
 def can_be_assembled(fmt: Format) -> bool:
     """Whether a result in this format can be appended to.
 
-    Each run of sparse levels is a single level, or a coordinate list whose last level is the innermost level.
+    Each run of sparse levels must be a single level, or a coordinate list that ends at the innermost level.
     """
     stored = all(level.full or (level.appended and level.array_dtype("crd") is None) for level in fmt.levels)
     lists = all(first == last or (last == len(fmt.levels) - 1 and not fmt.levels[first].is_unique) for first, last in runs_of(fmt))
@@ -34,7 +34,7 @@ def can_be_assembled(fmt: Format) -> bool:
 
 
 def flattened(fmt: Format) -> Format:
-    """The format of a loop nest: each level stores a dimension of its own, and blocks have known extents.
+    """The format as a loop nest sees it: each level stores a separate dimension, and the levels inside blocks have known extents.
 
     >>> from numscorch.ir.format import BCSR
     >>> [str(level) for level in flattened(BCSR(2, 3)).levels]
@@ -49,7 +49,7 @@ def flattened(fmt: Format) -> Format:
 
 
 def realized(flat: Format, base: Format) -> Format:
-    """The inverse of :func:`flattened`: the format whose levels are those of ``flat`` and whose dimensions have the parts of ``base``."""
+    """The inverse of :func:`flattened`: the levels of ``flat``, each of which stores the part that ``base`` has for it."""
     if base.is_plain:
         return flat
     return Format([Dense() if level.full else level for level in flat.levels], [base.parts[m] for m in flat.mode_order])
@@ -58,7 +58,8 @@ def realized(flat: Format, base: Format) -> Format:
 def without_parts(fmt: Format) -> Format:
     """A plain, ordered format that stores the same entries.
 
-    A dimension is dense if, from its first level on, all levels of it and of the dimensions above it are full or ``range``.
+    A dimension becomes dense if all its levels are full or ``range``, and so are the levels of outer dimensions that lie
+    below its first level. Otherwise it becomes compressed.
 
     >>> from numscorch.ir.format import BCSR
     >>> without_parts(BCSR(2, 3)).name

@@ -15,13 +15,13 @@ class DType:
 
     Attributes:
         name: its name in statements; values have the same name in NumPy and torch.
-        kind: ``pattern`` stands for operands whose values are not read.
+        kind: the kind of its values; operands whose values are not read have the kind ``pattern``.
         itemsize: the size of a value in memory, in bytes; 0 if there are no values.
         lane: the size of a value in a vector register, in bytes.
         in_registers: whether vector intrinsics compute with its values.
         computed: the name of the data type to which values are widened before kernels compute with them.
         accumulator: the name of the data type of workspaces that add many terms one after the other.
-        copied: the name of a data type of this size as which kernels copy values.
+        copied: the name of the data type, of equal size, in which kernels copy values.
     """
 
     name: str

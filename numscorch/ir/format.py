@@ -103,7 +103,7 @@ class Format:
 
     @cached_property
     def is_dense(self) -> bool:
-        """Whether each level stores a whole dimension and all its coordinates, so that strides address the values."""
+        """Whether each level stores all coordinates of a whole dimension, so that strides address the values."""
         return self.is_full and self.is_plain
 
     @cached_property
@@ -118,7 +118,7 @@ class Format:
 
     @cached_property
     def is_padded(self) -> bool:
-        """Whether the format may store positions without an entry, as blocks do. Their value is 0, and nothing marks them.
+        """Whether the format may store zeros at positions without an entry, as blocks do, without marking these positions.
 
         The innermost level decides. A branchless padded level leaves the decision to the level above it.
 
@@ -161,7 +161,7 @@ class Format:
         return _sizes(self, tuple(shape))
 
     def permuted(self, permutation: Sequence[int]) -> Format:
-        """The format of the permuted tensor, whose dimension ``d`` is dimension ``permutation[d]`` of this one.
+        """The format of ``tensor.permute(permutation)``: dimension ``permutation[d]`` of the tensor becomes dimension ``d``.
 
         >>> CSR.permuted((1, 0)) == CSC
         True
@@ -203,7 +203,7 @@ def _levels(argument: object) -> tuple[Level, ...]:
 
 
 def _from_name(text: str) -> Format | None:
-    """The format with a name such as CSR, COO(3) or BCSR(4, 4)."""
+    """The format that a name stands for, such as CSR, COO(3) or BCSR(4, 4); None if the text is no such name."""
     match = re.fullmatch(r"\s*([A-Z]+)\s*(?:\(([\d\s,]*)\))?\s*", text.upper())
     if match is None or set(text) <= set("dso"):
         return None
@@ -256,7 +256,7 @@ def _sorted_level(level: Level) -> Level:
 
 
 def dense(order: int) -> Format:
-    """The row-major dense format of a number of dimensions."""
+    """The row-major dense format with ``order`` dimensions."""
     return _repeated("d", _order("dense", order))
 
 
@@ -341,7 +341,7 @@ def NMG(n: int, m: int, g: int) -> Format:
 
 
 def _inner(dimension: int, size: int, level: Level) -> list[tuple[Part, Level]]:
-    """The level of the offset in blocks of this size; empty if the size is 1."""
+    """The part and the level that store the offset inside blocks of this size; an empty list if the size is 1."""
     return [(Part(dimension, 1, size), level)] if size > 1 else []
 
 
@@ -376,7 +376,7 @@ def _name_with_parameters(fmt: Format) -> str | None:
 
 
 def named_formats(order: int) -> dict[str, Format]:
-    """The formats with a name, for a number of dimensions."""
+    """The named formats of tensors with ``order`` dimensions."""
     matrix = {"CSR": CSR, "CSC": CSC, "DCSR": DCSR, "DCSC": DCSC, "ELL": ELL, "DIA": DIA} if order == 2 else {}
     lists = {f"COO({order})": COO(order)} if order > 1 else {}
     return matrix | lists | ({f"CSF({order})": CSF(order)} if order > 2 else {})

@@ -110,7 +110,7 @@ def text_of(levels: Sequence[Level], parts: Sequence[Part]) -> str:
 
 
 def check_levels(levels: tuple[Level, ...], parts: tuple[Part, ...]) -> None:
-    """Check that a format can have these levels, each of which stores the part of the same number.
+    """Check that these levels form a format, in which ``levels[n]`` stores ``parts[n]``.
 
     Raises:
         FormatError: the parts do not cover each dimension exactly once, or a level does not fit its neighbours.

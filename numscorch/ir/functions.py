@@ -33,7 +33,7 @@ INFIX: dict[str, Callable[[Any, Any], Any]] = {
     ">=": lambda a, b: float(a >= b),
 }
 
-COMPARISONS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}  # by the names of torch's functions
+COMPARISONS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}  # keyed by the name of torch's function
 TESTS = tuple(COMPARISONS.values())
 REGISTER_FUNCTIONS = {
     **{name: function.register for name, function in FUNCTIONS.items() if function.register},
@@ -54,8 +54,8 @@ class Reduction:
         evaluate: combines two terms.
         function: the element-wise function that combines two terms; empty if an operator does.
         of_stored: whether absent terms are skipped; otherwise they count as 0.
-        times: the operator between the factors of a term: the product of a semiring, in which an absent factor
-            annihilates the term.
+        times: the operator that joins the factors of a term. If it is not ``*``, it is the product of a semiring: an
+            absent factor removes the term.
     """
 
     identity: float
@@ -65,7 +65,7 @@ class Reduction:
     times: str = "*"
 
     def start(self, dtype: str) -> float:
-        """The identity as a value of a data type. For integers, the largest and smallest numbers replace the infinities.
+        """The identity in a data type. For integers, the largest or smallest number replaces an infinity.
 
         >>> REDUCTIONS["max="].start("int8"), REDUCTIONS["max="].start("float32"), REDUCTIONS["min="].start("bool")
         (-128, -inf, True)
@@ -101,7 +101,7 @@ def start_of(op: str, value: Expr, dtype: str) -> float:
 
 
 def counts_absent(op: str, value: Expr) -> bool:
-    """Whether absent terms, which count as 0, can change a reduction's result. They cannot for sums, semirings and "any".
+    """Whether absent terms, which count as 0, can change the result. They cannot change sums, semiring reductions and "any".
 
     >>> from .notation import parse_expr
     >>> counts_absent("max=", parse_expr("A[i]")), counts_absent("max=", parse_expr("A[i] != 0"))
@@ -115,7 +115,8 @@ def counts_absent(op: str, value: Expr) -> bool:
 def simplified(expr: Expr, zero: Iterable[str] = ()) -> Expr:
     """Simplify the expression, with the tensors named in ``zero`` replaced by 0.
 
-    0 annihilates products and quotients, and is the identity of sums; 1 is that of products. Functions of numbers are evaluated.
+    Products and quotients with 0 become 0. Terms that are 0 and factors that are 1 are dropped. Functions of numbers are
+    evaluated.
 
     >>> from .notation import parse_expr
     >>> print(simplified(parse_expr("A[i] * x[i] + B[i]"), {"A"}))
@@ -129,13 +130,13 @@ def simplified(expr: Expr, zero: Iterable[str] = ()) -> Expr:
 
 
 def terms_of(expr: Expr, op: str) -> Expr:
-    """The term that a reduction combines: products become products of the reduction's semiring."""
+    """The expression as a term of the reduction ``op``: a product becomes a product of the reduction's semiring."""
     times = REDUCTIONS[op].times if op in REDUCTIONS else "*"
     return expr if times == "*" else product(valued_factors(expr), times)
 
 
 def valued_factors(expr: Expr) -> list[Expr]:
-    """The factors that have values: patterns, and the relations that the compiler adds, are left out."""
+    """The factors of a product, without the patterns and relations, which have no values."""
     return [factor for factor in factors_of(expr) if not isinstance(factor, Access) or factor.tensor.has_values]
 
 
@@ -164,7 +165,7 @@ def is_one(expr: Expr) -> bool:
 
 
 def _simplified(expr: Expr, zeros: Container[str], dtype: str) -> Expr:
-    """Simplify the expression; the zeros of tensors without values get the data type ``dtype``."""
+    """Simplify the expression; a zero that replaces a tensor without values gets the data type ``dtype``."""
     match expr:
         case Access(tensor):
             return Literal(0.0, tensor.dtype if tensor.has_values else dtype) if tensor.name in zeros else expr
@@ -181,7 +182,7 @@ def _simplified(expr: Expr, zeros: Container[str], dtype: str) -> Expr:
 
 
 def _operator_without_zeros(op: str, left: Expr, right: Expr) -> Expr | None:
-    """The simpler expression for an operator; None if there is none."""
+    """``left op right``, simplified where an operand is 0 or 1 or both are numbers; None if no rule applies."""
     if op in "*/" and is_zero(left):
         return left
     if op == "*" and is_zero(right):
@@ -205,7 +206,7 @@ def _call_without_zeros(function: str, args: tuple[Expr, ...]) -> Expr:
     numbers = [arg.value for arg in args if isinstance(arg, Literal) and not isinstance(arg.value, complex)]
     if len(numbers) == len(args):
         dtype = next(arg.dtype for arg in args if isinstance(arg, Literal))
-        with suppress(DivisionError):  # raised where the value is read
+        with suppress(DivisionError):  # the kernel raises it instead, if it computes the value
             return Literal(FUNCTIONS[function].value(*numbers, dtype=dtype), dtype)
     return Apply(function, args)
 

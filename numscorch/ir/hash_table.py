@@ -64,7 +64,7 @@ class Hash(CoordinateRows):
 
 
 def table_lengths(children: np.ndarray) -> np.ndarray:
-    """The length of each hash table, from its number of coordinates: the smallest power of two of at least twice as many.
+    """The number of slots of each hash table: the smallest power of two that is at least twice its number of coordinates.
 
     >>> table_lengths(np.array([0, 1, 3, 4])).tolist()
     [0, 2, 8, 8]

@@ -40,7 +40,7 @@ class PartialLevel(Implicit):
 
 @dataclass(frozen=True, slots=True)
 class Identity(Branchless, PartialLevel):
-    """The main diagonal: each parent has one coordinate, that of the level above."""
+    """The main diagonal: each parent has one coordinate, which equals the coordinate in the level above."""
 
     def coordinate(self, mode: Mode, position: Expr) -> Expr:
         return mode.outer[-1]
@@ -105,7 +105,7 @@ class Band(PartialLevel, Strided):
 
 @dataclass(frozen=True, slots=True)
 class Causal(PartialLevel, Strided):
-    """The lower triangle: coordinates up to that of the level above; position = parent position * size + coordinate."""
+    """The lower triangle: coordinates from 0 to the one in the level above; position = parent position * size + coordinate."""
 
     gaps: ClassVar[bool] = True
 
@@ -127,7 +127,7 @@ class Causal(PartialLevel, Strided):
 
 @dataclass(frozen=True, slots=True)
 class Within(Implicit):
-    """All coordinates of a block; only ``last`` of them in the last block, which the end of the dimension cuts off."""
+    """All coordinates of a block. The end of the dimension cuts off the last block, which has only ``last`` coordinates."""
 
     last: int
     ends: ClassVar[bool] = True
@@ -167,7 +167,7 @@ class Range(Implicit, Strided):
 
 @dataclass(frozen=True, slots=True)
 class Offset(Branchless, Implicit):
-    """The column of a diagonal in a row, below a level of rows and a level of diagonals (j - i)."""
+    """The column at which a diagonal crosses a row, below a level of diagonals (j - i) and a level of rows."""
 
     def coordinate(self, mode: Mode, position: Expr) -> Expr:
         return mode.outer[-1] + mode.outer[-2] - (mode.sizes[mode.at - 1] - Const(1))
@@ -184,8 +184,8 @@ class Offset(Branchless, Implicit):
 class Renaming(Branchless):
     """One coordinate for each position of the parent, computed from the coordinates of the levels above.
 
-    Renaming levels split a coordinate into its parts, join parts into a coordinate, or compute a diagonal. Conversions
-    multiply by a pattern of such levels if source and target split the dimensions differently.
+    Renaming levels split a coordinate into its parts, join parts into a coordinate, or compute a diagonal. If source and
+    target of a conversion split the dimensions differently, the conversion multiplies by a pattern of such levels.
     """
 
     def determines(self, at: int, missing: frozenset[int]) -> bool:
@@ -206,7 +206,7 @@ class Quotient(Renaming):
 
 @dataclass(frozen=True, slots=True)
 class Joined(Renaming):
-    """The coordinate that the parts in the levels above make up.
+    """The coordinate that is composed of the parts in the levels above.
 
     Args:
         sizes: the extents of all parts but the first, outermost first.

@@ -93,7 +93,7 @@ class TensorVar:
 
     @property
     def is_row(self) -> bool:
-        """Whether it is a workspace with one value for each position of a row of a pattern."""
+        """Whether it is a workspace for one row of a pattern, with a value for each position of the row."""
         return self.shares is not None and isinstance(self.format.levels[-1], Beside)
 
     @property
@@ -127,7 +127,7 @@ class Access:
         return self.indices[self.tensor.format.mode_order[level]]
 
     def sparse_levels(self, var: IndexVar | None = None) -> list[int]:
-        """The levels that do not store every coordinate, or those of them that a variable indexes."""
+        """The levels that do not store every coordinate; if ``var`` is given, only the levels that it indexes."""
         levels = enumerate(self.tensor.format.levels)
         return [at for at, level in levels if not level.full and (var is None or self.level_var(at) == var)]
 
@@ -233,7 +233,7 @@ Stmt = Assignment | Forall | Where
 
 
 def product(factors: list[Expr], op: str = "*") -> Expr:
-    """The product of one or more factors; ``op`` is the product's operator, another one for semirings."""
+    """The product of one or more factors; ``op`` is the operator between them, which differs for semirings."""
     return reduce(partial(Binary, op), factors)
 
 
@@ -247,7 +247,7 @@ def factors_of(expr: Expr) -> list[Expr]:
 
 
 def is_relation(access: Access) -> bool:
-    """Whether the compiler added the access, for example to compute a diagonal. It has no operand, and its format is fixed."""
+    """Whether the compiler added the access, for example to compute a diagonal. Its tensor is not an operand and keeps its format."""
     return access.tensor.dtype == RELATION
 
 
@@ -314,7 +314,7 @@ def result_of(stmt: Stmt) -> Access:
 
 
 def returned_by(stmt: Stmt) -> list[Access]:
-    """The additional results of the statement, sorted by name."""
+    """The results that the statement returns besides its main result, sorted by name."""
     return sorted(
         {a.lhs for a in assignments(stmt) if a.lhs.tensor.is_returned}, key=lambda access: access.tensor.name.removesuffix(RETURNED)
     )
@@ -402,7 +402,7 @@ def map_expr(stmt: Stmt, change: Callable[[Access], Access]) -> Stmt:
 
 
 def with_tensor(stmt: Stmt, tensor: TensorVar, other: TensorVar) -> Stmt:
-    """The statement with another tensor in place of a tensor."""
+    """The statement with ``other`` in place of ``tensor``."""
     return map_expr(stmt, lambda access: replace(access, tensor=other) if access.tensor == tensor else access)
 
 
@@ -412,7 +412,7 @@ def map_rhs(stmt: Stmt, change: Callable[[Expr], Expr]) -> Stmt:
 
 
 def value_of(stmt: Stmt) -> Expr:
-    """The value that a statement computes, as one expression of its operands, with workspaces substituted."""
+    """The value that a statement computes, as one expression of its operands: workspaces are replaced by their values."""
     match stmt:
         case Assignment(_, rhs):
             return rhs

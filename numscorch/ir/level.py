@@ -40,7 +40,7 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class Mode:
-    """One level of one access: the argument of the level functions.
+    """One level of one access, at one place of a loop nest: the argument of the level functions.
 
     Args:
         name: the name of the access followed by the number of the level, from 1, such as ``A2``.
@@ -67,7 +67,7 @@ class Mode:
         return self.sizes[self.at]
 
     def array(self, name: str) -> Var:
-        """The index array of the level with this name."""
+        """The level's index array that is called ``name``."""
         return Var(f"{self.name}_{name}")
 
     @property
@@ -77,12 +77,12 @@ class Mode:
 
     @property
     def pos(self) -> Var:
-        """The first position of each parent, followed by the number of positions."""
+        """The array ``pos``: the first position below each parent, followed by the number of positions."""
         return self.array("pos")
 
     @property
     def crd(self) -> Var:
-        """The coordinate at each position."""
+        """The array ``crd``: the coordinate at each position."""
         return self.array("crd")
 
 
@@ -138,7 +138,7 @@ class Parents:
 
 @dataclass(frozen=True, slots=True)
 class Children:
-    """The children of parents: the count of each parent (or one count for all), and all coordinates and positions in order."""
+    """The children of parents: how many each parent has (or one number for all), and all their coordinates and positions in order."""
 
     counts: np.ndarray | int
     coordinates: np.ndarray
@@ -153,7 +153,7 @@ class Level:
     spelling        name in the text of a format; by default the name of the class in lower case
     letter          name in the short text of a format, for dense, compressed and coordinate levels
     full            every coordinate has a position, so that the level is located, not iterated
-    branchless      each position of the parent has exactly one position
+    branchless      exactly one position lies below each position of the parent
     arrays          names of the index arrays
     appended        coordinates can be appended, one parent after another
     gaps            some positions may hold no entry
@@ -209,7 +209,7 @@ class Level:
 
     @property
     def constants(self) -> tuple[tuple[int, ...], ...]:
-        """The coordinates below a position of each kind of the level above; empty if they are known only at run time."""
+        """For each kind of position in the level above, the coordinates below it; empty if they are known only at run time."""
         return ()
 
     @property
@@ -227,7 +227,7 @@ class Level:
         return f"{self.spelling}({', '.join(arguments)})" if arguments else self.spelling
 
     def bounds(self, mode: Mode) -> tuple[Expr, Expr]:
-        """The first position below the parent and one past the last position, which is at least the first."""
+        """The first position below the parent, and one past the last position; the two are equal if there are no positions."""
         raise NotImplementedError
 
     def coordinate(self, mode: Mode, position: Expr) -> Expr:
@@ -248,7 +248,7 @@ class Level:
         raise NotImplementedError
 
     def determines(self, at: int, missing: frozenset[int]) -> bool:
-        """Whether this level, level ``at``, computes the coordinates of the levels ``missing`` from the other levels' coordinates."""
+        """Whether this level, number ``at``, computes the coordinates of the levels ``missing`` from those of all other levels."""
         return False
 
     def present(self, mode: Mode, position: Expr) -> Expr | None:
@@ -268,7 +268,7 @@ class Level:
         return None
 
     def fitted(self, children: np.ndarray, size: int) -> Level:
-        """For a spaced level: the level with parameters that fit the numbers of coordinates of the parents.
+        """For a spaced level: the level with parameters that suit ``children``, the number of coordinates of each parent.
 
         Raises:
             FormatError: the level cannot store that many coordinates.
@@ -276,11 +276,11 @@ class Level:
         return self
 
     def places(self, children: np.ndarray) -> int:
-        """For a spaced level: the number of positions for parents with these numbers of coordinates."""
+        """For a spaced level: the number of positions, given the number of coordinates of each parent."""
         raise NotImplementedError
 
     def spread(self, children: np.ndarray) -> Arrays:
-        """For a spaced level: its arrays, without entries, for parents with these numbers of coordinates."""
+        """For a spaced level: its arrays without entries, given the number of coordinates of each parent."""
         raise NotImplementedError
 
     def tell(self, positions: int, entries: int) -> None:
@@ -290,7 +290,7 @@ class Level:
         """Check the parameters; ``shape`` is the text of the levels above, outermost first.
 
         Raises:
-            FormatError: they are invalid.
+            FormatError: the parameters are invalid.
         """
 
     def check_below(self, below: Level | None) -> None:
@@ -312,7 +312,7 @@ class Level:
         """Check that the level supports the extents and has a position for each entry. Called before packing.
 
         Raises:
-            FormatError: it does not.
+            FormatError: the level does not.
         """
         if (problem := self.fits(entries.at, entries.sizes)) is not None:
             raise FormatError(problem)
@@ -329,11 +329,11 @@ class Level:
         raise NotImplementedError
 
     def count(self, arrays: Arrays, parents: int, size: int) -> int:
-        """The number of positions below a number of parents; by default, the length of the last array."""
+        """The number of positions below ``parents`` parents; by default, the length of the last array."""
         return len(arrays[-1])
 
     def length(self, parents: int, count: int) -> int:
-        """For a level without ``pos``: the length of its last array, for a number of parents and positions."""
+        """For a level without ``pos``: the length of its last array, given the numbers of parents and of positions."""
         return count
 
     def unpack(self, arrays: Arrays, stored: Parents) -> Children:
@@ -382,7 +382,7 @@ def ranges(starts: np.ndarray, counts: np.ndarray) -> np.ndarray:
 
 
 def starts_of_runs(lengths: np.ndarray, dtype: DTypeLike = np.int64) -> np.ndarray:
-    """The start of each of consecutive runs with these lengths, followed by the end of the last run.
+    """Where each run starts if runs with these lengths follow one another, and where the last run ends.
 
     >>> starts_of_runs(np.array([2, 0, 3])).tolist()
     [0, 2, 2, 5]

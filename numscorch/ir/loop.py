@@ -164,7 +164,7 @@ class Do:
 
 @dataclass(frozen=True, slots=True)
 class For:
-    """for var in range(start, stop, step): body; with prange if ``parallel``, and the partial sums of its statement's loop"""
+    """for var in range(start, stop, step): body, with prange if ``parallel``; ``sums`` come from the loop that was lowered"""
 
     var: Var
     start: Expr
@@ -177,7 +177,7 @@ class For:
 
 @dataclass(frozen=True, slots=True)
 class While:
-    """while condition: body, with the partial sums of its statement's loop"""
+    """while condition: body; ``sums`` come from the loop that was lowered"""
 
     condition: Expr
     body: tuple[Stmt, ...]
@@ -343,7 +343,7 @@ def map_expr(expr: Expr, change: Callable[[Expr], Expr | None]) -> Expr:
 
 
 def map_stmt(stmt: Stmt, change: Callable[[Expr], Expr | None]) -> Stmt:
-    """Apply :func:`map_expr` to the expressions of a statement, including nested ones. Loop bounds and conditions stay."""
+    """Apply :func:`map_expr` to a statement and the statements in it, except to loop bounds and conditions."""
     match stmt:
         case Assign(var, value) | Accumulate(var, value):
             return type(stmt)(var, map_expr(value, change))
@@ -356,7 +356,7 @@ def map_stmt(stmt: Stmt, change: Callable[[Expr], Expr | None]) -> Stmt:
 
 
 def map_blocks(stmt: Nested, change: Callable[[Block], Block]) -> Nested:
-    """The statement with ``change`` applied to its blocks; the statement itself if they stay the same objects."""
+    """The statement with ``change`` applied to its blocks; the same object if ``change`` returns the same blocks."""
     body = change(stmt.body)
     if isinstance(stmt, If):
         orelse = change(stmt.orelse)

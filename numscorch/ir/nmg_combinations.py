@@ -50,7 +50,7 @@ def masks(n: int, m: int) -> np.ndarray:
 
 
 def starts(width: int, kinds: int) -> np.ndarray:
-    """The first position of each kind in a chunk of a width, followed by the width.
+    """The first position of each kind in a chunk of ``width`` positions, followed by ``width``.
 
     >>> starts(6, 3).tolist(), starts(4, 3).tolist()
     ([0, 2, 4, 6], [0, 1, 2, 4])

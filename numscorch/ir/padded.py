@@ -83,7 +83,7 @@ class Fixed(CoordinateArray, Strided):
 
 
 def _frames_inside() -> int:
-    """The number of stack frames inside numscorch above the caller, so that a warning points at the user's code."""
+    """The number of stack frames between the caller and the user's code, for a warning that points at the latter."""
     frame: FrameType | None = sys._getframe(1)
     frames = 0
     while frame is not None and frame.f_globals.get("__name__", "").startswith("numscorch."):
@@ -101,7 +101,7 @@ def warn_of_padding(level: Level, count: int, entries: int, why: str) -> None:
 
 
 def _places(parents: np.ndarray, coordinates: np.ndarray, children: np.ndarray, width: int) -> np.ndarray:
-    """The offset of each entry below its parent, if the smallest unused coordinates pad the parent to the width.
+    """The offset of each entry below its parent, once each parent is padded to the width with its smallest unused coordinates.
 
     The padding uses coordinates below some coordinate t. An entry below t has its coordinate as its offset; entries from t
     on have the last offsets.

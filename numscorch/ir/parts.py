@@ -18,9 +18,9 @@ PART = re.compile(r"([A-Za-z]\w*)\s*(?:-\s*([A-Za-z]\w*)|(?:%\s*(\d+))?\s*(?://\
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A part of dimension i: i, i // divisor, i % modulus, i % modulus // divisor, or i - minus.
+    """A part of dimension i: i, i // divisor, i % modulus, i % modulus // divisor, or the difference of i and dimension ``minus``.
 
-    A difference is counted from the lowest diagonal, so that it starts at 0.
+    A difference numbers the diagonals from the lowest one, so that it starts at 0.
 
     >>> str(Part(1, 4)), Part(1, 4).of(np.array([[7, 7], [0, 11]])).tolist(), Part(1, 4).extent((10, 11))
     ('j // 4', [0, 2], 3)

@@ -63,12 +63,12 @@ def bound_of(stmt: ix.Stmt) -> Bound | None:
 
 
 def _is_flagged(stmt: ix.Where) -> bool:
-    """Whether a workspace with flags, with a place for every coordinate, collects the result."""
+    """Whether a workspace with a flag for every coordinate collects the result."""
     return any(isinstance(level, Flagged) for a in ix.assignments(stmt.producer) for level in a.lhs.tensor.format.levels)
 
 
 def _bound_of_pruned(stmt: ix.Stmt) -> Bound:
-    """The bound of a result that prunes: the operand whose rows the loop iterates, if it is the only one; else the full size."""
+    """The bound of a result that prunes: the only operand whose rows the loop iterates; without one, every entry may be stored."""
     loops, written = around_result(stmt)
     lattice = make_lattice(loops[-1].var, written.rhs)
     rows = [access for access in ix.accesses_in(written.rhs) if access.tensor.name in lattice.iterated]

@@ -28,7 +28,7 @@ def can_be_placed(fmt: Format) -> bool:
 
 
 def is_placed(stmt: Stmt) -> bool:
-    """Whether the loops do not produce a result in storage order, but in an order in which it can be placed."""
+    """Whether the loops produce the result's entries out of storage order, in an order in which they can be placed."""
     result = result_of(stmt)
     if not result.tensor.is_assembled or not can_be_placed(result.tensor.format):
         return False
@@ -51,7 +51,7 @@ def may_be_placed(result: Access, operands: Sequence[Access], order: Sequence[In
 
 
 def run_to_place(result: Access) -> list[IndexVar]:
-    """The variables that must be in order below each parent: those of the sparse levels, or none if these are unordered."""
+    """The variables that must be in order below each parent: those of the sparse levels; empty if a sparse level is unordered."""
     levels = result.tensor.format.levels
     sparse = [at for at, level in enumerate(levels) if not level.full]
     return [result.level_var(at) for at in sparse] if all(levels[at].is_ordered for at in sparse) else []
@@ -67,7 +67,7 @@ def visits_once(result: Access, operands: Sequence[Access], variables: Sequence[
 
 
 def _determined(operands: Sequence[Access], known: set[IndexVar]) -> set[IndexVar]:
-    """The variables that the known variables determine, as row and column determine a diagonal."""
+    """The variables whose values follow from the known ones: a row and a column, for example, determine a diagonal."""
     determined: set[IndexVar] = set()
     for access in operands:
         levels = access.tensor.format.levels
@@ -96,8 +96,7 @@ def in_storage_order(result: Access, operands: Sequence[Access], order: Sequence
 def _renamed(access: Access, known: set[IndexVar], order: list[IndexVar]) -> list[IndexVar]:
     """The loop order without the variables that a relation computes.
 
-    If the result has the computed variables instead of their inputs, and the inputs are adjacent loops, the computed
-    variables replace the inputs.
+    If the result has none of the relation's inputs, and the inputs are adjacent loops, the computed variables take their place.
     """
     levels = [(access.level_var(at), level.branchless) for at, level in enumerate(access.tensor.format.levels)]
     inputs, computed = [var for var, is_computed in levels if not is_computed], [var for var, is_computed in levels if is_computed]

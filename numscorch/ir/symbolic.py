@@ -3,7 +3,7 @@
 A plan is made for one set of operands and serves all operands for which every decision would be the same. While it is made,
 sizes are :class:`Size` objects. Arithmetic with them gives sizes with a longer text. Whatever leaves this arithmetic (a
 comparison, a function marked with :func:`decides`, a conversion to text) is a *question*, and is recorded with its answer.
-Equal answers for other sizes lead to the same plan, and texts say what to compute for them.
+Other sizes with equal answers get the same plan; the texts compute the numbers that the plan needs for them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Answer = TypeVar("Answer")
 T = TypeVar("T")
 Question = str  # an expression of SIZES, a tuple of integers
 
-MOST = 1024  # things made for different answers
+MOST = 1024  # maximum number of objects kept for different answers
 SIZES = "s"
 PLACE = re.compile(r"\bs\[(\d+)\]")  # a size in a question
 DECIDING: dict[str, Callable[..., Any]] = {}  # functions marked with ``decides``, by name; a test may replace one by a coarser one
@@ -39,7 +39,7 @@ class Record:
             self.answers.setdefault(question, answer)
 
     def closed(self) -> dict[Question, Any]:
-        """The questions with their answers; later ones are not recorded."""
+        """End the recording, and return the questions with their answers."""
         self.is_open = False
         return self.answers
 
@@ -47,7 +47,7 @@ class Record:
 class Size(int if TYPE_CHECKING else object):  # type: ignore[misc]  # C code reads the value of a subclass of int unseen
     """A size with the text that computes it from the operands' sizes, and the record of what is decided by it.
 
-    It behaves as an integer. Its value leaves the arithmetic of sizes only with a question: by default, which value it is.
+    It behaves as an integer. Any use outside the arithmetic of sizes records a question; by default, the question is its value.
 
     >>> record = Record()
     >>> rows, columns = Size(3, "s[0]", record), Size(4, "s[1]", record)
@@ -65,7 +65,7 @@ class Size(int if TYPE_CHECKING else object):  # type: ignore[misc]  # C code re
         self.value, self.text, self.record = value, text, record
 
     def known(self) -> int:
-        """The plain integer; the plan then serves no other value."""
+        """The plain integer, recorded as an answer, so that the plan serves only this value."""
         self.record.ask(self.text, self.value)
         return self.value
 
@@ -116,7 +116,7 @@ def text_of(value: Any) -> str:
 
 
 def _arithmetic(name: str, sign: str, without: int | None) -> None:
-    """Define an operator and its reflection; with the operand ``without`` on the right, the result is the size itself."""
+    """Define an operator and its reflected form. ``without`` is the right operand that leaves a size unchanged, such as 0 for +."""
     operation, is_commutative = getattr(operator, name), sign in "+*|"
 
     def apply(self: Size, other: Any) -> Any:
@@ -150,7 +150,7 @@ def _comparison(name: str, sign: str) -> None:
 
 
 def _plain(name: str) -> None:
-    """Define an operator whose results are plain numbers, and so for one value only."""
+    """Define an operator whose result is a plain number, so that the plan serves only this value of the size."""
     operation = getattr(operator, name)
     setattr(Size, f"__{name}__", lambda self, other: operation(self.known(), other))
     setattr(Size, f"__r{name}__", lambda self, other: operation(other, self.known()))
@@ -172,7 +172,7 @@ for _name in ("truediv", "pow", "lshift", "rshift"):
 
 
 def decides(function: Callable[P, Answer]) -> Callable[P, Answer]:
-    """Mark a function whose answer alone is used: a question is recorded instead of the comparisons inside.
+    """Mark a function as one question: its answer is recorded instead of the comparisons inside it.
 
     Its arguments are sizes, numbers, and tuples of these; its answer is hashable.
 
@@ -204,12 +204,12 @@ def _without_record(value: Any) -> Any:
 
 @lru_cache(maxsize=4096)
 def computing(text: str) -> Callable[[Sequence[int]], Any]:
-    """The function of the operands' sizes that a text computes."""
+    """Turn a text into the function of the operands' sizes that it describes."""
     return eval(f"lambda {SIZES}: {text}", DECIDING)
 
 
 def symbols_for(sizes: Iterable[int]) -> tuple[tuple[int, ...], Record]:
-    """Symbolic sizes with these values, and the record of what is decided by them.
+    """Symbolic sizes with these values, and the record of the questions about them.
 
     >>> (rows, columns), record = symbols_for((3, 4))
     >>> rows == columns, record.closed()
@@ -220,7 +220,7 @@ def symbols_for(sizes: Iterable[int]) -> tuple[tuple[int, ...], Record]:
 
 
 def repeat(answers: Mapping[Question, Any], sizes: Sequence[int]) -> None:
-    """Record questions about other sizes for these: ``sizes`` take the places of ``s[0]``, ``s[1]``, ...
+    """Record earlier questions and answers again, with these sizes in place of ``s[0]``, ``s[1]``, ...
 
     >>> (rows, columns), record = symbols_for((3, 4))
     >>> repeat({"s[0] == 12": True}, [rows * columns])
@@ -235,7 +235,7 @@ def repeat(answers: Mapping[Question, Any], sizes: Sequence[int]) -> None:
 
 
 def evaluated(value: T, sizes: Sequence[int]) -> T:
-    """A size, or a tuple of sizes, for other sizes of the operands.
+    """Evaluate a symbolic size, or a tuple of such sizes, for these sizes of the operands.
 
     >>> evaluated((Size(3, "s[0]", Record()) * 2, 5), [10])
     (20, 5)
@@ -244,7 +244,7 @@ def evaluated(value: T, sizes: Sequence[int]) -> T:
 
 
 class Decisions:
-    """What was made for some sizes, found again for all sizes that give the same answers to the same questions.
+    """A cache of objects made for some sizes. Other sizes find the same object if they give the same answers to its questions.
 
     >>> made = Decisions()
     >>> made.add({"s[0] == 1": False, "s[1] % 4": 2}, "blocks with an edge")
@@ -261,7 +261,7 @@ class Decisions:
         return sum(len(plans) for _, plans in self.tables.values())
 
     def find(self, sizes: Sequence[int], answers: dict[Question, Any] | None = None) -> Any:
-        """What was made for sizes with the same answers, which are entered into ``answers``; None if nothing was."""
+        """The object that was made for sizes with the same answers, or None. Its questions and answers are added to ``answers``."""
         for questions, (ask, plans) in self.tables.items():
             try:
                 key = ask(sizes)
@@ -274,9 +274,9 @@ class Decisions:
         return None
 
     def of(self, given: Sequence[int], make: Callable[[tuple[int, ...]], T]) -> T:
-        """The object that was made for sizes with the same answers; if there is none, ``make`` makes it of symbolic sizes.
+        """The object that was made for sizes with the same answers; if there is none, ``make`` makes it from symbolic sizes.
 
-        The questions are recorded for the ``given`` sizes as well, where these are symbolic.
+        If ``given`` sizes are symbolic themselves, their record gets the questions too.
 
         >>> decisions = Decisions()
         >>> [decisions.of([size], lambda sizes: "whole blocks" if sizes[0] % 4 == 0 else "an edge") for size in (8, 12, 9)]
@@ -295,7 +295,7 @@ class Decisions:
         return result
 
     def add(self, answers: dict[Question, Any], plan: Any) -> None:
-        """Keep the plan that was made after these questions and answers; beyond ``MOST``, all earlier ones are dropped."""
+        """Keep a plan with the questions and answers that led to it. If ``MOST`` plans are kept already, all of these are dropped."""
         tables, questions = self.tables if len(self) < MOST else {}, tuple(answers)
         ask, plans = tables.get(questions) or (computing(f"({''.join(f'{question}, ' for question in questions)})"), {})
         newest = ask, plans | {tuple(answers.values()): plan}

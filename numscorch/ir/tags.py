@@ -9,7 +9,7 @@ from typing import ClassVar, Literal
 
 @dataclass(frozen=True, slots=True)
 class BaseTag:
-    """The text of a tag: its spelling, followed by its numbers and words and by the names of its flags that are set.
+    """The base class of tags. The text of a tag is its spelling, its numbers and words, and the names of the flags that are set.
 
     >>> print(Jam(4), Jam(4, rest=True), Parallel())
     jam_forall<4> jam_forall<4, rest> parallel_forall
@@ -19,7 +19,7 @@ class BaseTag:
 
     @property
     def width(self) -> int:
-        """The coordinates, or positions, of one step of the loop: copies of the body, times lanes, times registers."""
+        """The number of coordinates or positions per step of the loop: copies of the body times lanes times registers."""
         return prod(getattr(self, count, 1) for count in ("times", "lanes", "registers"))
 
     def __str__(self) -> str:

@@ -99,9 +99,9 @@ def _moves_dense(loop: Forall, assignment: Assignment, access: Access, at: int) 
 def can_merge_without_branches(loop: Forall, appends: bool) -> bool:
     """Whether a merge can run without branches.
 
-    A step without an entry writes a value that the next step overwrites. This requires a scalar result, a result that
-    ``appends``, that is, whose entries are not counted first, or an entry at every step. The value of absent operands is
-    computed as well, so it must not raise.
+    A step without an entry writes a value that the next step overwrites. So the result must be a scalar, or be appended to
+    without counting first (``appends``), or every step must have an entry. The value is also computed where operands are
+    absent, so it must not raise.
     """
     value = value_of(loop.body)
     lattice = make_lattice(loop.var, value)
@@ -112,7 +112,7 @@ def can_merge_without_branches(loop: Forall, appends: bool) -> bool:
 
 
 def adds_to_register(loop: Forall) -> bool:
-    """Whether a loop adds rounded terms to a scalar, or to each of several registers, which its variable does not index."""
+    """Whether a loop adds floating-point terms to a scalar, or to one of several registers that its variable does not index."""
     assignment = next(assignments(loop))
     space = assignment.lhs.tensor
     is_register = space.is_scalar or isinstance(space.format.levels[0], Held)
@@ -131,7 +131,7 @@ def appends(stmt: Stmt) -> bool:
 
 
 def why_not(loop: Forall, is_appended: bool, in_registers: bool) -> str | None:
-    """The condition that the tag or the sums of a loop violate; None if they are valid. ``in_registers``: it is inside a vector loop."""
+    """The condition that the tag or the sums of a loop violate; None if they are valid. ``in_registers``: a vector loop is around it."""
     if loop.sums is not None and not adds_to_register(loop):
         return "only loops that add to a register take partial sums"
     match loop.tag:

@@ -46,7 +46,7 @@ class Listed(ListWorkspace):
 
 @dataclass(frozen=True, slots=True)
 class Flagged(Workspace):
-    """A dense array of values with a flag for each coordinate, which is 1 if it was inserted. Used for results of one row.
+    """A dense array of values with a flag for each coordinate: 1 if the coordinate was inserted. Used for results of one row.
 
     Flags start as 0 and values as the reduction's identity, so that insertion needs no branch. The row is read in order.
     """
@@ -114,7 +114,7 @@ class Sorted(PackedWorkspace):
 class Beside(Level):
     """One value for each position of a row of a pattern, counted from the start of the row.
 
-    ``shares`` of its tensor names the operand with the pattern.
+    The field ``shares`` of the workspace's tensor names the operand that has the pattern.
     """
 
     full: ClassVar[bool] = True
