@@ -71,10 +71,10 @@ def schedule(
     members: tuple[Assignment, ...] = (),
     outer: tuple[IndexVar, ...] = (),
 ) -> tuple[Step, ...]:
-    """Run the passes on an assignment whose result has a format; the last step holds the loop nest.
+    """Run the passes on an assignment whose result format is chosen; the last step holds the loop nest.
 
-    ``members`` are fused statements that run before the assignment, in the loops over ``outer`` that all share. Each pass returns a
-    statement and the reason for its decision, or None if it does not apply.
+    ``members`` are fused statements that run before the assignment; all of them share the loops over ``outer``. Each pass returns
+    a statement and the reason for its decision, or None if it does not apply.
 
     Raises:
         ScheduleError: the schedule of the options is impossible.

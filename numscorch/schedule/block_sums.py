@@ -1,8 +1,8 @@
 """block_sums: loops that add many terms to a register take partial sums, which are added in turn.
 
 The rounding error of a sequential sum grows with its number of terms: the sum of 10^7 terms of 0.1 in float32 is wrong by 0.6
-%. So a long loop adds blocks of ``tuning.SUM_BLOCK`` terms, each in a separate register, and the sums of blocks likewise. A
-loop inside a summed loop takes a separate register from ``tuning.NESTED_SUM`` terms on.
+%. So a long loop adds each block of ``tuning.SUM_BLOCK`` terms in a separate register, and then adds the sums of blocks in blocks
+too. A loop inside a summed loop adds in a separate register if it has ``tuning.NESTED_SUM`` terms or more.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ def block_sums(stmt: Stmt, facts: Facts, target: Target = GENERIC, options: Opti
 def _blocked(stmt: Stmt, facts: Facts, reasons: list[str], is_nested: bool = False, runs: float = 1.0) -> Stmt:
     """Set the partial sums of the loops that add to registers.
 
-    ``is_nested`` tells whether a loop around the statement adds to its register too, and ``runs`` is the number of runs that the
-    statement's loop may walk as one.
+    ``is_nested`` tells whether a loop around the statement adds to its register too. ``runs`` is the number of consecutive runs of
+    positions that the statement's loop walks as one run, if ``codegen`` fuses it with the loop around it.
     """
     match stmt:
         case Assignment():
@@ -68,17 +68,17 @@ def _blocked(stmt: Stmt, facts: Facts, reasons: list[str], is_nested: bool = Fal
         case Forall(var, body, tag):
             terms = _terms(stmt, facts, runs)
             widths = _widths(terms, _terms_per_step(stmt, facts))
-            is_apart = is_nested and terms >= tuning.NESTED_SUM and not isinstance(tag, Vector)  # its register is separate anyway
+            is_apart = is_nested and terms >= tuning.NESTED_SUM and not isinstance(tag, Vector)  # vector loops have a separate register
             sums = PartialSums(widths) if widths or is_apart else None
             if sums is not None:
                 reasons.append(f"{result_of(stmt)} takes up to {terms:.3g} terms along {var}: {sums}")
-            if not isinstance(tag, FlatSum):  # a single loop
+            if not isinstance(tag, FlatSum):  # which becomes a single loop
                 body = _blocked(body, facts, reasons, is_nested=True, runs=_length(stmt, facts) if _may_join(stmt) else 1.0)
             return replace(stmt, body=body, sums=sums)
 
 
 def _widths(terms: float, per_step: float) -> tuple[int, ...]:
-    """The steps of a block, of a block of blocks, and so on, for a loop of so many terms; none for a loop of few terms."""
+    """The number of steps in a block, in a block of blocks, and so on, for a loop of ``terms`` terms; empty for few terms."""
     widths, width = list[int](), max(int(tuning.SUM_BLOCK / per_step), 1)
     while terms >= tuning.FEWEST_SUM_BLOCKS * tuning.SUM_BLOCK:
         widths.append(width)
@@ -87,7 +87,7 @@ def _widths(terms: float, per_step: float) -> tuple[int, ...]:
 
 
 def _terms(loop: Forall, facts: Facts, runs: float = 1.0) -> float:
-    """Estimate the most terms that a loop adds to a register; a single tile takes no steps."""
+    """Estimate the maximum number of terms that a loop adds to a register; a loop of a single tile counts as one step."""
     return max(runs * _length(loop, facts) / (loop.tag.width or inf), 1.0) * _terms_per_step(loop, facts)
 
 
@@ -103,7 +103,7 @@ def _terms_per_step(loop: Forall, facts: Facts) -> float:
 
 
 def _terms_in(stmt: Stmt, facts: Facts) -> float:
-    """Estimate the terms that the body of a summed loop adds to the register; an inner loop of many terms adds one partial sum."""
+    """Estimate the terms that the body of a summed loop adds to the register; an inner loop of many terms counts as one term."""
     match stmt:
         case Assignment() | Forall(tag=Vector()):
             return 1.0
@@ -115,9 +115,9 @@ def _terms_in(stmt: Stmt, facts: Facts) -> float:
 
 
 def _may_join(loop: Forall) -> bool:
-    """Whether an inner loop may walk the runs of all coordinates of a loop as one, since they are consecutive, as rows of a matrix.
+    """Whether a loop and its inner loop may become one loop, because the inner runs are consecutive, like the rows of a matrix.
 
-    No other operand depends on the loop's coordinate then, and ``codegen.peephole.simplify`` can fuse the loops.
+    ``codegen.peephole.simplify`` can fuse them if no other operand depends on the outer coordinate.
     """
     inner = loop.body
     if not isinstance(inner, Forall) or inner.tag != Serial() or (iterated := walked(inner)) is None:
@@ -129,7 +129,7 @@ def _may_join(loop: Forall) -> bool:
 
 
 def _length(loop: Forall, facts: Facts) -> float:
-    """Estimate the most coordinates that a loop visits; for a loop over all entries, the positions of a parallel block."""
+    """Estimate the maximum number of coordinates that a loop visits; a loop over all entries visits one parallel block at a time."""
     if isinstance(loop.tag, FlatSum):
         owner = next(access for access in accesses_in(value_of(loop)) if not access.tensor.is_scalar and access.tensor.shares is None)
         return cost.counts_of(owner, facts)[-1] / tuning.BLOCKS
@@ -144,7 +144,7 @@ def _length(loop: Forall, facts: Facts) -> float:
 
 
 def _longest_run(access: Access, at: int, facts: Facts) -> float:
-    """Estimate the most positions of a level below one parent."""
+    """Estimate the maximum number of positions of a level below one parent."""
     counts = cost.counts_of(access, facts)
     fan = counts[at] / max(_parents(access, at, counts, facts), 1.0) * facts.spread(access.tensor.name, at)
     peak = cost.peak_of(access, [access.level_var(up) for up in range(at)], inf, facts)

@@ -61,9 +61,10 @@ def _looks_ahead(loop: Forall, names: list[str], facts: Facts) -> bool:
 
 
 def merged_in(loop: Forall, body: Assignment) -> list[str]:
-    """Names of the operands whose last, compressed and ordered levels the loop merges.
+    """Names of the operands that the loop merges at their last level, if these levels are compressed and ordered.
 
-    The list is empty if the loop merges other levels, or neither appends to the result's last level nor sums into a register.
+    The list is empty if a merged level is of another kind, or if the loop neither appends to the result's last level nor sums
+    into a register.
     """
     lhs, operands = body.lhs, [access for access in accesses_in(body.rhs) if access.sparse_levels(loop.var)]
     names = sorted({access.tensor.name for access in operands})

@@ -1,7 +1,6 @@
 """Cost model of loop orders, based on the measured counts of the operands' levels.
 
-It also has the formats that suit a loop order, and the estimated lengths of loops and sums, for operands with even or uneven
-rows and columns.
+It also chooses formats that suit a loop order, and estimates the lengths of loops and sums, for even and uneven rows and columns.
 """
 
 from __future__ import annotations
@@ -30,12 +29,12 @@ from ..ir.levels import Compressed, Dense
 from . import tuning
 from .facts import Facts
 
-_format = lru_cache(maxsize=4096)(Format)  # of letters and the dimension of each level
+_format = lru_cache(maxsize=4096)(Format)  # called with the text and the mode order
 
 
 @dataclass(frozen=True, slots=True)
 class Fan:
-    """The number of coordinates of a level per parent, and the factor by which rows chosen by another operand are longer."""
+    """How many coordinates a level has below one parent on average. Rows that another operand chooses are longer by ``spread``."""
 
     level: int
     average: float
@@ -213,7 +212,7 @@ def _average(counts: tuple[float, ...], at: int) -> float:
 
 
 def estimated_fill(stmt: Assignment, facts: Facts) -> float:
-    """Estimate the density of the result, assuming evenly spread values."""
+    """Estimate the fraction of nonzero entries in the result, assuming that the operands' entries are evenly spread."""
     steps, _ = executions(variables_in(stmt.rhs), walks_of(accesses_in(stmt.rhs), facts), facts, not is_intersection(stmt.rhs))
     return 1.0 - exp(-steps / prod(max(facts.extent(var), 1.0) for var in stmt.lhs.indices))
 

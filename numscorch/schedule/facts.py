@@ -43,7 +43,7 @@ class Target:
 
 
 GENERIC = Target()  # a processor with AVX2
-FEWEST_LANES = 2  # values in a register that a short extent fills, at least
+FEWEST_LANES = 2  # minimum number of lanes in a register for a short extent
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +108,7 @@ def tiling(extent: int, lanes: int, most: int) -> Tiling:
 
 @lru_cache(maxsize=1024)
 def _registers_of(chunks: int, most: int, pass_cost: float) -> int:
-    """The registers per tile with which tiles and loop passes cost least."""
+    """The number of registers per tile that minimizes the total cost of tiles and of passes of the loop."""
     return min(range(1, most + 1), key=lambda size: (ceil(chunks / size) * (size + pass_cost), -size))
 
 
@@ -160,9 +160,9 @@ class Facts:
     """Extents of the variables, positions in each level of the operands, and divisions of the exact extents.
 
     Extents and counts are rounded to three significant bits, so that problems of similar size share a schedule. Loop nests also
-    depend on the division of the ``exact`` extents into registers of ``lanes`` values. Equal facts may differ there: exact extents
-    are symbolic sizes, which record what passes learn about them (``ir/symbolic.py``). ``tiles`` are the tiles
-    around, as (variable, size, lanes). ``spreads`` tell how uneven the rows of an operand are, for each level
+    depend on the division of the ``exact`` extents into registers of ``lanes`` values. Comparisons of facts ignore the exact extents:
+    these are symbolic sizes, which record what passes learn about them (``ir/symbolic.py``). ``tiles`` are the enclosing loops over
+    tiles, as (variable, size, lanes). ``spreads`` tell how uneven the rows of an operand are, for each level
     (``Pattern.spreads``). ``peaks`` tell how many values share the most frequent coordinate of each variable (``Pattern.peaks``).
     """
 
@@ -205,7 +205,7 @@ class Facts:
         return next((fmt, tuple(map(float, counts))) for name, fmt, counts in self.counts if name == tensor)
 
     def spread(self, tensor: str, level: int) -> float:
-        """Ratio of the row length seen by an average value to the average row length, at a level of an operand; 1 if rows are even."""
+        """Average row length over the values, divided by the average over the rows, at a level of an operand; 1 if rows are even."""
         return float(next((levels[level] for name, levels in self.spreads if name == tensor), 1))
 
     def alike(self, tensor: str, other: str) -> bool:
@@ -245,7 +245,7 @@ FORGET: list[Callable[[], None]] = []  # functions that clear caches, which :fun
 
 
 def by_answers(function: Callable[P, Answer]) -> Callable[P, Answer]:
-    """Remember a function of facts and other arguments by the arguments, and by what it decided about exact extents.
+    """Cache a function of facts and other arguments. The key is the arguments and the function's decisions about exact extents.
 
     >>> @by_answers
     ... def tail(facts: Facts, var: IndexVar) -> int:

@@ -66,7 +66,7 @@ def _flatten(nest: Stmt) -> tuple[list[Forall], Assignment] | None:
 
 
 def _operand_visited_once(loops: list[Forall], body: Assignment) -> Access | None:
-    """The operand whose entries the loops visit exactly once; None if they read any tensor that does not share its positions."""
+    """The operand whose entries the loops visit exactly once; None if they also read a tensor with other positions."""
     operands = [access for access in accesses_in(body.rhs) if not access.tensor.is_scalar]
     owners = {access for access in operands if access.tensor.shares is None}
     if len(owners) != 1 or not any(access.tensor.has_values for access in operands):
@@ -79,7 +79,7 @@ def _operand_visited_once(loops: list[Forall], body: Assignment) -> Access | Non
 
 
 def _tag(body: Assignment, operand: Access, facts: Facts, target: Target) -> FlatSum:
-    """Use enough registers to hide the latency of a sum, fewer for few entries; one value at a time without vector instructions."""
+    """Use enough registers to hide the latency of additions, fewer for few entries; without vector instructions, add single values."""
     operators = operators_in(body.rhs) - {"*"}
     if not body.lhs.tensor.type.in_registers or not operators <= set(REGISTER_FUNCTIONS):
         return FlatSum(1, 1)

@@ -22,8 +22,8 @@ def infer_format(stmt: Assignment, literal: bool = False, inner: int = 0, in_ord
        makes every level dense although all operands are sparse, the last level is compressed.
 
     ``literal`` skips rules 2 and 3 and keeps the order of the dimensions (``format="infer"``). The last ``inner`` dimensions
-    lie within blocks and stay last. Unless ``in_order``, rows that a sum collects without order are not sorted, since
-    sorting takes longer than many products.
+    lie within blocks and stay last. Unless ``in_order``, rows whose entries a sum collects in any order stay
+    unsorted, since sorting often takes longer than the product.
     """
     accesses = dict.fromkeys(accesses_in(stmt.rhs))  # a tensor that occurs twice is one operand
     sparse = [a for a in accesses if not a.tensor.is_dense and not is_relation(a)]
@@ -59,7 +59,7 @@ def _format_in_result(lhs: Access, operand: Access) -> Format:
 
 
 def _fits(fmt: Format, sparse_dims: list[bool]) -> bool:
-    """Whether exactly the levels that may lack coordinates are sparse."""
+    """Whether the sparse levels of the format are exactly the levels that may lack coordinates."""
     return all(level.full != sparse_dims[dimension] for level, dimension in zip(fmt.levels, fmt.mode_order, strict=True))
 
 

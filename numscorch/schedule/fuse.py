@@ -40,7 +40,7 @@ from .vector import is_dense_loop
 
 
 def fuse(members: Sequence[Assignment], outer: tuple[IndexVar, ...], facts: Facts) -> tuple[Stmt, str]:
-    """Nest the loops of statements in the outer loops that they share, and tell which loops these are."""
+    """Nest the loops of statements in the outer loops that they share; the returned text names the shared loops."""
     order = outer if members[-1].lhs.tensor.prunes else _outer_order(outer, facts)  # appended entries come in order
     bodies = [wrap([Forall(var, member) for var in inner_order(member, outer, facts)], member) for member in members]
     count = sum(not member.lhs.tensor.is_returned for member in members)
@@ -69,7 +69,7 @@ def join_loops(stmt: Stmt, facts: Facts, target: Target = GENERIC, options: Opti
 
 
 def _without_copy(stmt: Stmt) -> Stmt:
-    """Sum a number in its own register.
+    """Sum directly into a scalar, instead of into a register that is then copied to it.
 
     >>> from ..ir.notation import parse_stmt
     >>> print(_without_copy(parse_stmt("where(s_value = t, forall(j, t += A[i,j]))")))
@@ -83,7 +83,7 @@ def _without_copy(stmt: Stmt) -> Stmt:
 
 
 def _storage_text(temporaries: Sequence[Access], filled: Collection[TensorVar]) -> str:
-    """Tell where temporaries are kept: as a number or a row in memory if they are ``filled``, else in registers.
+    """Tell where temporaries are kept: those in ``filled`` as a number or a row in memory, the others in registers.
 
     >>> from ..ir.notation import parse_stmt
     >>> row, number = (parse_stmt(f"{text} = x").lhs for text in ("S_row[j]", "m_value"))
@@ -172,7 +172,7 @@ def _registers(stmt: Stmt) -> set[str]:
 
 
 def _rename_scalar_sums(stmt: Stmt, names_in_use: Collection[str]) -> Stmt:
-    """Rename the registers of a statement whose names are in use.
+    """Rename those registers of a statement that have a name in use.
 
     >>> from ..ir.notation import parse_stmt
     >>> print(_rename_scalar_sums(parse_stmt("where(T_row[k] = t, forall(j, t += A[j] * X[j,k]))"), {"t", "u"}))

@@ -35,7 +35,7 @@ def gallop(stmt: Stmt, facts: Facts, target: Target = GENERIC, options: Options 
 
 
 def _choose_tag(var: str, fans: dict[str, float], reasons: list[str]) -> Gallop | Serial:
-    """Choose the tag of a loop from the average number of coordinates of each operand."""
+    """Choose the tag of a loop from the average number of coordinates that each operand has below one parent."""
     short, long = min(fans, key=fans.__getitem__), max(fans, key=fans.__getitem__)
     reason = f"at {var}, {short} has about {fans[short]:.3g} coordinates and {long} {fans[long]:.3g}"
     if fans[long] < tuning.SEEK * fans[short]:
@@ -46,7 +46,7 @@ def _choose_tag(var: str, fans: dict[str, float], reasons: list[str]) -> Gallop 
 
 
 def fans_of(loop: Forall, facts: Facts) -> dict[str, float]:
-    """Average coordinates below one parent, by operand of an intersection; empty unless the loop intersects searchable levels."""
+    """Average number of coordinates below one parent for each operand; empty unless the loop intersects searchable levels."""
     value = value_of(loop.body)
     levels = {access.tensor.name: (access, at) for access in accesses_in(value) for at in access.sparse_levels(loop.var)}
     if len(levels) < 2 or not all(cost.can_seek(access.tensor.format.levels[at]) for access, at in levels.values()):

@@ -27,7 +27,7 @@ P = TypeVar("P", bound=Scheduled)
 
 
 def choose_layout(stored: P, copied: Iterable[tuple[IndexVar, P, float]], target: Target) -> tuple[P, str | None]:
-    """Choose the problem that costs least, and tell why; no reason if no other layout is possible.
+    """Choose the problem that costs least, and return the reason; the reason is None if no other layout is possible.
 
     Args:
         stored: the problem with all tensors as they are stored.

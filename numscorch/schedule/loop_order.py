@@ -107,7 +107,7 @@ def _sparse(stmt: Assignment) -> list[Access]:
 
 
 def first_loops(stmt: Assignment) -> tuple[IndexVar | None, ...]:
-    """Variables that the outermost loops must have; None stands for any variable of the result.
+    """The variables over which the outermost loops must run; None stands for any variable of the result.
 
     An assembled result is appended to, so all but the last of its sparse levels come first, in order. The last sparse level
     may come later, through a workspace, unless dense levels lie below it. For other results, a register combines the terms of
@@ -183,10 +183,10 @@ class Orders:
         return var == required or (required is None and (var in self.result or _scatters(self.stmt, prefix)))
 
     def search(self) -> None:
-        """Search from orders that walk one operand first, and from the first order that can be compiled, the cheapest start first.
+        """Start a search at each order that walks one operand first, and at the first order that can be compiled; the cheapest first.
 
-        Most of the first orders may be impossible, for example if they end the walk of a relation before they start it. So only a few are
-        tried, unless no order that walks one operand first can be compiled.
+        Many orders cannot be compiled, for example if a relation's inner index comes before its outer one. So only the first few
+        orders are tried, unless no order that walks one operand first can be compiled.
         """
         walks = [[access.level_var(at) for at in range(len(access.indices))] for access in self.operands]
         starts = [tuple(dict.fromkeys([*walk, *self.variables])) for walk in walks]
@@ -224,7 +224,7 @@ class Orders:
         return may_be_placed(self.stmt.lhs, [conversions.get(a.tensor.name, a) for a in self.operands], choice.order)
 
     def are_placed(self, order: tuple[IndexVar, ...]) -> bool:
-        """Whether loops in this order visit the entries of a placeable result in another order than its storage order."""
+        """Whether loops in this order visit the result's entries out of storage order, so that the entries are placed."""
         return self.is_placeable and not in_storage_order(self.stmt.lhs, self.operands, order)
 
     def are_written_once(self, order: tuple[IndexVar, ...]) -> bool:
@@ -250,14 +250,14 @@ class Orders:
         return None if is_fixed or not self.can_be_made(best) else best
 
     def in_order(self, walk: cost.SparseWalk, order: tuple[IndexVar, ...]) -> cost.SparseWalk:
-        """The operand in a format that loops in this order of its variables read from the first level down."""
+        """The operand, in a format whose levels the loops reach from the first level down; ``order`` are the loops over its variables."""
         if (walk, order) not in self.ordered:
             is_concordant = cost.is_concordant(walk.access, order)
             self.ordered[walk, order] = walk if is_concordant else self.walk(cost.reordered(walk.access, order))
         return self.ordered[walk, order]
 
     def price_stored(self, order: tuple[IndexVar, ...], walks: list[cost.SparseWalk]) -> LoopOrder:
-        """Price an order with operands in these formats: steps of loops, innermost body, scattering and conversions."""
+        """Add up the price of an order with operands in these formats: loop steps, innermost body, scattering and conversions."""
         stored = [self.walk(access) for access in cost.mergeable([walk.access for walk in walks])]
         read = [self.walk(cost.without_empty_rows(self.stmt, order, walk.access, self.facts)) for walk in stored]
         moved = [(walk, other) for walk, other in zip(self.walks, stored, strict=True) if other is not walk]
@@ -294,7 +294,7 @@ class Orders:
         elif inner in self.unindexed:
             step *= tuning.COST_STRIDED
         elif self.operands and not self.unindexed.isdisjoint(order):
-            step *= tuning.COST_WALK  # an outer loop runs over a variable of no sparse operand, and walks short rows again
+            step *= tuning.COST_WALK  # an outer loop over a variable that no sparse operand has walks short rows again
         total = (total + runs * steps * step) * (tuning.COST_SERIAL if result and order[0] not in result else 1.0)
         if not scatters:
             return total
@@ -309,7 +309,7 @@ class Orders:
 
 
 def _is_rounded(stmt: Assignment) -> bool:
-    """Whether the statement adds floating-point terms, of one sparse operand or to a dense result."""
+    """Whether the statement adds floating-point terms, and has a dense result or a single sparse operand."""
     result = stmt.lhs.tensor
     return (result.is_dense or len(_sparse(stmt)) == 1) and stmt.op in ("=", "+=") and result.type.is_rounded
 
@@ -336,7 +336,7 @@ def unit_stride(access: Access, var: IndexVar) -> bool:
 
 
 def chosen_by_table(stmt: Assignment, order: tuple[IndexVar, ...]) -> Access | None:
-    """The operand of a sum of products whose table of constants chooses rows of the result; None if there is none.
+    """The operand whose table of constants chooses rows of the result of a sum of products; None if there is none.
 
     The last level of the operand has constant coordinates for each kind of position in the level above. The two loops around
     the innermost loop must run over these levels: first over summed columns, then over rows of the result. No other operand

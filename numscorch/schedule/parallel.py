@@ -62,7 +62,7 @@ def pays(stmt: Stmt, facts: Facts) -> bool:
 
 
 def _tag_outermost(stmt: Stmt, within: tuple[IndexVar, ...] = ()) -> tuple[Stmt, str]:
-    """Tag the outermost loop; a loop over a variable of an outer tile loop (``within``) has no blocks, which would exceed the tile."""
+    """Tag the outermost loop inside tile loops. It has no blocks if its variable is tiled (``within``): they would exceed the tile."""
     match stmt:
         case Forall(var, tiled, Tile()):
             tiled, why = _tag_outermost(tiled, (*within, var))
@@ -114,12 +114,12 @@ def _scattered_operands(stmt: Stmt) -> set[str]:
 
 
 def _can_be_summed(loop: Forall) -> bool:
-    """Whether the loop can be cut into blocks whose results only need to be added."""
+    """Whether the loop can be cut into blocks, if the results of the blocks are then added."""
     return all(a.op in ("=", "+=") for a in assignments(loop)) and _can_be_cut(loop)
 
 
 def _can_be_cut(loop: Forall) -> bool:
-    """Whether the loop can be cut: it runs over a dimension, one first level, or levels that can be entered at any coordinate."""
+    """Whether the loop can be cut: it runs over a dimension, over one first level, or over levels that it can enter anywhere."""
     iterated = [access for access in operands_of(loop) if 0 in access.sparse_levels(loop.var)]
     if len(iterated) == 1 and is_product(value_of(loop)):
         return True

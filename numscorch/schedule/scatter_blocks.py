@@ -106,7 +106,7 @@ def _is_scattered(assignment: Assignment, loops: list[Forall]) -> bool:
 
 
 def in_memory(access: Access) -> list[int]:
-    """The dimensions of a dense result with more than one coordinate, from the largest stride to stride 1."""
+    """The dimensions of a dense result that have more than one coordinate, from the largest stride to stride 1."""
     strides = access.tensor.strides
     return sorted((at for at in range(len(access.indices)) if strides[at] != "0"), key=lambda at: strides[at] == "1")
 

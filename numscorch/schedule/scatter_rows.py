@@ -1,8 +1,8 @@
 """scatter_rows: a row that is merged with many other rows is scattered into dense arrays and looked up there.
 
 A merge walks the row again for each of the other rows. A lookup takes steps only for the coordinates of the other row. The
-dense arrays are the sparse accumulator of Gilbert, Moler and Schreiber ("Sparse Matrices in MATLAB", 1992), here read
-instead of added to.
+dense arrays are the sparse accumulator of Gilbert, Moler and Schreiber ("Sparse Matrices in MATLAB", 1992), which here is
+only read.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Choice = tuple[Access, IndexVar, tuple[IndexVar, ...]]
 
 
 def scatter_rows(stmt: Stmt, facts: Facts, target: Target = GENERIC, options: Options = AUTOMATIC) -> tuple[Stmt, str] | None:
-    """Scatter a row that is merged with several other rows into sums, and look it up; None if there is no such row.
+    """Scatter a row that is merged with several other rows, and look it up in sums; None if there is no such row.
 
     >>> from numscorch.ir.format import CSC, CSR
     >>> from numscorch.ir.notation import parse_stmt
@@ -56,7 +56,7 @@ def scatter_rows(stmt: Stmt, facts: Facts, target: Target = GENERIC, options: Op
     row, var, between = choice
     last = row.level_var(len(row.indices) - 1)
     times = cost.executions(between, cost.walks_of(operands_of(stmt), facts), facts)[0]
-    times *= facts.spread(row.tensor.name, len(row.indices) - 1)  # most values lie in long rows
+    times *= facts.spread(row.tensor.name, len(row.indices) - 1)  # long rows hold most values, and take part in more merges
     if times < tuning.SCATTERED_MERGES:
         return None
     reason = f"at {last}, {row.tensor} is merged about {times:.3g} times for each {var}: its row is scattered into a dense array"

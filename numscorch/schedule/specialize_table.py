@@ -71,9 +71,9 @@ def specialize_table(stmt: Stmt, facts: Facts, target: Target = GENERIC, options
 
 
 def _registers_of_a_kind(chooser: Access, lanes: IndexVar, tag: Vector, stmt: Stmt, facts: Facts, target: Target) -> int:
-    """Number of registers for the sums of one kind's row; 0 if row-wise sums do not pay.
+    """Number of registers for the sums of the row that a kind chooses; 0 if summing row by row does not pay.
 
-    The columns of a chunk must stay in the nearest cache, and all sums in a core's own cache. Row-wise sums do not pay if a
+    The columns of a chunk must stay in the nearest cache, and all sums in a core's own cache. Summing row by row does not pay if a
     kind has several rows, which share loads, or so few columns that loading the sums takes longer.
     """
     each, rows = _sizes(chooser)
@@ -90,7 +90,7 @@ def _registers_of_a_kind(chooser: Access, lanes: IndexVar, tag: Vector, stmt: St
 
 
 def _sum_in_registers(loops: list[Forall], body: Assignment, op: str, chooser: Access) -> Where:
-    """Sum the rows of a block in registers, and write the sums to the result, or add them."""
+    """Sum the rows of a block in registers, and write the sums to the result or add them to it."""
     *_, columns, rows, _ = loops
     space = Access(TensorVar(free_names(loops)[0], Format((Held(_sizes(chooser)[1]),)), body.lhs.tensor.dtype), (rows.var,))
     sum_nest = replace(columns, tag=Specialize("kinds"), body=replace(rows, tag=Specialize("coordinates"), body=replace(body, lhs=space)))

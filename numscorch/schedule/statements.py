@@ -12,7 +12,7 @@ from typing import Concatenate, ParamSpec
 from ..ir.index import Forall, Stmt, Where, result_of, unwrap, wrap
 
 P = ParamSpec("P")
-NAMES = ("t", "u", "v", "w", "sum_t", "sum_u", "sum_v", "sum_w")  # workspaces within a statement; fused statements write other names
+NAMES = ("t", "u", "v", "w", "sum_t", "sum_u", "sum_v", "sum_w")  # workspaces within a statement; fused results have other names
 
 
 def statements_of(nest: Stmt) -> tuple[list[Forall], list[Stmt]]:
@@ -33,7 +33,7 @@ def statements_of(nest: Stmt) -> tuple[list[Forall], list[Stmt]]:
 
 
 def nested(loops: list[Forall], statements: Sequence[Stmt]) -> Stmt:
-    """The nest of statements that share these loops."""
+    """The statements, nested in the loops that they share."""
     return wrap(loops, reduce(Where, reversed(statements)))
 
 

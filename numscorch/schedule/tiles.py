@@ -58,7 +58,7 @@ def _tile_if_it_pays(stmt: Stmt, facts: Facts, target: Target) -> tuple[Stmt, st
 
 
 def _reused_operands(var: IndexVar, stmt: Stmt, facts: Facts) -> Iterator[Access]:
-    """Yield the contiguous dense operands whose values are used many times, for a result whose values have many terms."""
+    """Yield the contiguous dense operands whose values are used many times, if the result's values also have many terms."""
     result = result_of(stmt)
     work = work_of(stmt, facts) if var in result.indices else 0.0
     for access in operands_of(stmt):
@@ -68,7 +68,7 @@ def _reused_operands(var: IndexVar, stmt: Stmt, facts: Facts) -> Iterator[Access
 
 
 def _values(access: Access, facts: Facts) -> float:
-    """Number of values of a tensor as if it were dense; a broadcast dimension counts once."""
+    """Product of the extents of a tensor, without its broadcast dimensions."""
     strides = access.tensor.strides or "n" * len(access.indices)
     return prod(facts.extent(var) for var, stride in zip(access.indices, strides, strict=True) if stride != "0")
 

@@ -63,7 +63,7 @@ def vectorize(stmt: Stmt, facts: Facts, target: Target = GENERIC, options: Optio
 
 
 def gather_rows(stmt: Stmt, facts: Facts, target: Target = GENERIC, options: Options = AUTOMATIC) -> tuple[Stmt, str] | None:
-    """Compute functions for several positions of a long row at once in fused statements; None if no statement does.
+    """In fused statements, compute functions for several positions of a long row at once; None if no statement gains from it.
 
     Fused statements read rows that are in the nearest cache. A single statement reads memory, and the masks at the ends of rows
     cost more than registers save: ``A[i,j] / x[i]`` takes 1.8 times as long.
@@ -125,7 +125,8 @@ def _vectorize_innermost(stmt: Stmt, facts: Facts, target: Target) -> tuple[Stmt
 def _tile_function(loops: list[Forall], body: Stmt, facts: Facts, target: Target) -> tuple[Stmt, str] | None:
     """Evaluate functions along a contiguous loop in registers; None if tensors are merged or an operator has no instruction.
 
-    The kept entries of a result that prunes are appended a register at a time, unless blocks with limited entries do not divide it.
+    A result that prunes appends the kept entries of one register at a time. If each block has a limited number of entries
+    (``largest``), a register must hold whole blocks.
 
     >>> from ..ir.format import CSR, dense
     >>> from ..ir.index import TensorVar
@@ -307,13 +308,13 @@ def in_masks(entries_per_row: float, spread: float, lanes: int) -> int:
 
 
 def _entries_per_row(var: IndexVar, body: Assignment, facts: Facts) -> float | None:
-    """Average coordinates per parent in the sparse level that a loop iterates; None unless it iterates exactly one."""
+    """Average number of coordinates per parent in the sparse level that a loop iterates; None unless it iterates exactly one."""
     levels = _sparse_levels(var, body)
     return cost.fan_of(*levels[0], facts) if len(levels) == 1 else None
 
 
 def _spread(var: IndexVar, body: Assignment, facts: Facts) -> float:
-    """Unevenness of the rows that a loop iterates; the end of an uneven row is mispredicted."""
+    """How uneven the rows are that a loop iterates; the ends of uneven rows are mispredicted."""
     return max((facts.spread(access.tensor.name, at) for access, at in _sparse_levels(var, body)), default=1.0)
 
 

@@ -110,14 +110,14 @@ def _kind(loops: list[Forall], split: int, assignment: Assignment, facts: Facts,
 
 
 def _is_sortable(loops: list[Forall], assignment: Assignment, must_count: bool) -> bool:
-    """Whether a list collects the insertions into a row, and is then sorted: a single loop inserts them into an ordered level."""
+    """Whether a row can be collected in a list and then sorted: its level is ordered, and a single loop inserts the entries."""
     result = assignment.lhs.tensor
     sums = assignment.op in ("=", "+=") and not must_count
     return sums and len(loops) == 1 and result.is_assembled and result.format.levels[-1].is_ordered
 
 
 def _longest_row(loops: list[Forall], assignment: Assignment, facts: Facts) -> float:
-    """Estimate the insertions into the longest row from the most frequent coordinates of the loops around it; infinity if unknown."""
+    """Estimate the insertions into the longest row, from how often the outer loops' most frequent coordinates occur; or infinity."""
     rows = [loop.var for loop in loops]
     sparse = [access for access in accesses_in(assignment.rhs) if not access.tensor.is_dense and not is_relation(access)]
     return max((cost.peak_of(access, [var for var in rows if var in access.indices], inf, facts) for access in sparse), default=inf)
@@ -251,7 +251,7 @@ def moved_by(factor: Expr) -> set[IndexVar]:
 
 
 def _produce(register: Access, loops: list[Forall], factors: list[Expr], names: tuple[str, ...]) -> Stmt:
-    """forall(loops, register += factors), with another register below a loop that fixes a factor."""
+    """forall(loops, register += factors), with one more register inside each loop that fixes the value of a factor."""
     split = _split(loops, factors) if names else None
     if split is None:
         return wrap(loops, Assignment(register, product(factors), "+="))
@@ -259,7 +259,7 @@ def _produce(register: Access, loops: list[Forall], factors: list[Expr], names: 
 
 
 def _split(loops: list[Forall], factors: list[Expr]) -> int | None:
-    """Number of loops above the next register: the fewest such that the loops below fix some of the factors, but not all."""
+    """Number of loops around the next register: the fewest after which some factors, but not all, keep their value."""
     for depth in range(1, len(loops)):
         below = {loop.var for loop in loops[depth:]}
         if 0 < sum(bool(below & moved_by(f)) for f in factors) < len(factors):
