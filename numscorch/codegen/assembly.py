@@ -74,7 +74,7 @@ class Param:
 SCALARS = ("stride", "size", "capacity", "longest", "parents", "places", "entries", "blocks", "workers")
 PARTIAL = Var("partial_vals")
 WORKSPACE = ("list", "mark", "seen", "flag", "table", "space")  # arrays of a workspace; each worker has a separate part
-PARTS = dict.fromkeys(WORKSPACE, "size") | {"heads": "parents", "parts": "places"}  # arrays in parts, and the role of a part's size
+PARTS = dict.fromkeys(WORKSPACE, "size") | {"heads": "parents", "parts": "places"}  # arrays with a part per worker; size of a part
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,9 +97,9 @@ def stages_of(stmt: ix.Stmt) -> tuple[Stage, ...]:
     """Return the stages of a statement in the order of their calls. Each stage is a kernel.
 
     A result with a new pattern takes two stages: ``count`` counts its entries, and ``fill`` writes them. A hashed or sorted workspace
-    adds ``bound``, which finds its size. If the operands bound the number of entries, ``fill`` alone is enough. If the number
-    of insertions bounds it, ``room`` counts the insertions, and ``once`` appends the entries if memory for all insertions is
-    available.
+    adds ``bound``, which finds its size. If the operands bound the number of entries, ``fill`` alone is enough. If the
+    insertions bound the number of entries, ``room`` counts the insertions, and ``once`` appends the entries if memory for all
+    insertions is available.
     """
     result = ix.result_of(stmt).tensor
     bounding: tuple[Stage, ...] = ("bound",) if any(has_level(space.tensor, PackedWorkspace) for space in workspaces_of(stmt)) else ()
@@ -179,7 +179,7 @@ def _by_workers(block: Block) -> tuple[Block, Block]:
 
 
 def _by_tiles(loop: For) -> tuple[Block, Block]:
-    """Split a loop over tiles in the same way. Tiles add to the partial sums of blocks, which are added up after the last tile."""
+    """Split a loop over tiles as in :func:`_by_workers`. Tiles add to the blocks' partial sums, which are added after the last tile."""
     work, remainder = _by_workers(loop.body)
     if not remainder:
         return (replace(loop, body=work),), ()
@@ -205,14 +205,14 @@ def _add_partial_sums(block: Block) -> Block:
 
 
 def _parts(block: Block, params: Sequence[Param]) -> Block:
-    """Shift the pointers of arrays in parts to the worker's part."""
+    """Make the pointers of arrays with a part for each worker point to the worker's part."""
     used = names_used(block)
     used_params = [param for param in params if param.what in PARTS and param.name in used]
     return tuple(Assign(Var(p.name), call("shifted", Var(p.name), Var("worker") * Var(f"{p.of}_{PARTS[p.what]}"))) for p in used_params)
 
 
 def fill_of(stmt: ix.Stmt) -> float:
-    """Return the value of an entry without terms: the identity of a reduction over stored terms (a semiring's zero), else 0."""
+    """Return the value of an entry without terms: the reduction's identity if only stored terms are reduced, else 0."""
     _, assignment = around_result(stmt)
     operators = [a.op for a in ix.assignments(stmt) if a == assignment or a.lhs == assignment.rhs]
     of_stored = [REDUCTIONS[op] for op in operators if op in REDUCTIONS and REDUCTIONS[op].of_stored]

@@ -22,7 +22,7 @@ class Checked:
         self.array = array.reshape(-1)
 
     def shifted(self, offset: int) -> Checked:
-        """Return the part of the array from an index on."""
+        """Return the part of the array that starts at ``offset``."""
         return Checked(self.array[self.check(offset, 0) :])
 
     def check(self, index: int, count: int = 1) -> int:
@@ -41,7 +41,7 @@ class Checked:
 def load(array: Checked, index: int, lanes: int, count: int = 1, left: int | None = None) -> np.ndarray:
     """array[index : index + lanes * count], with a row for each register if there are several.
 
-    ``left`` is the number of lanes to load of the last register; its other lanes are 0.
+    ``left`` is the number of lanes to load into the last register; its other lanes are 0.
     """
     tile = np.zeros(lanes * count, array.array.dtype)
     used = lanes * (count - 1) + (lanes if left is None else min(left, lanes))
@@ -50,7 +50,7 @@ def load(array: Checked, index: int, lanes: int, count: int = 1, left: int | Non
 
 
 def lanes_in_use(tile: np.ndarray, left: int | None) -> int:
-    """Return the number of lanes in use, if only ``left`` lanes of the last register are; None means all."""
+    """Return the number of lanes in use: all lanes, but only ``left`` lanes of the last register unless that is None."""
     return tile.size if left is None else tile.size - tile.shape[-1] + left
 
 
@@ -60,7 +60,7 @@ def shaped(values: np.ndarray, lanes: int) -> np.ndarray:
 
 
 def store(array: Checked, index: int, value: np.ndarray, left: int | None = None) -> None:
-    """array[index : index + lanes * count] = value. ``left`` is the number of lanes to store of the last register."""
+    """array[index : index + lanes * count] = value. ``left`` is the number of lanes of the last register to store."""
     used = lanes_in_use(value, left)
     array.array[array.check(index, used) : index + used] = value.reshape(-1)[:used]
 
@@ -106,7 +106,7 @@ def appended(
 ) -> int:
     """Append the kept lanes and their coordinates; return the next position. There must be room for all lanes.
 
-    ``left`` is the number of lanes to append of the last register.
+    ``left`` is the number of lanes of the last register to append.
     """
     count = lanes_in_use(value, left)
     (lanes,) = (np.broadcast_to(kept, value.shape).reshape(-1)[:count] != 0).nonzero()
@@ -116,7 +116,7 @@ def appended(
 
 
 def largest(value: np.ndarray, n: int, m: int, left: int | None = None) -> np.ndarray:
-    """Return 1 where a lane is one of the n largest of its block of m, and 0 elsewhere; of equal lanes, the last.
+    """Return 1 where a lane is one of the n largest of its block of m, and 0 elsewhere. Among equal lanes, later lanes come first.
 
     Lanes of the last register from ``left`` on are less than any other.
     """
@@ -168,7 +168,7 @@ def combined(listed: Checked, values: Checked, count: int) -> int:
 
 
 def seek(crd: Checked, start: int, end: int, coordinate: int) -> int:
-    """Return the first position whose coordinate is not less; raise ValueError if the searched part is not sorted."""
+    """Return the first position with at least this coordinate; raise ValueError if the searched part is not sorted."""
     part = crd.array[crd.check(start, max(end - start, 0)) : end]
     if np.any(part[1:] < part[:-1]):
         raise ValueError(f"coordinates from {start} to {end} are not in order")

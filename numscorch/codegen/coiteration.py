@@ -59,7 +59,7 @@ def position_loop(var: IndexVar, it: Iterator, env: Env, body: Body, bounds: Bou
 
 
 def _walked_alone(iterators: list[Iterator], lattice: Lattice) -> Iterator | None:
-    """Return the only operand that an intersection must walk; None unless the others have every coordinate below an end."""
+    """Return the operand of an intersection to walk if all others have every coordinate up to some end; else None."""
     walked = [it for it in iterators if not it.level.ends]
     alone = len(walked) == 1 < len(iterators) and lattice.points == (lattice.iterated,)
     return walked[0] if alone and (walked[0].level.is_unique or walked[0].is_single) and walked[0].here is None else None
@@ -126,7 +126,7 @@ def _remaining_entries(var: IndexVar, it: Iterator, env: Env, lattice: Lattice, 
 
 
 def _start_positions(iterators: list[Iterator], bounds: Bounds | None = None) -> Block:
-    """Assign each operand's first position and end, restricted to the coordinates within the bounds if there are any.
+    """Assign each operand's first position and end; if there are bounds, only coordinates within them are walked.
 
     Raises:
         ScheduleError: there are bounds, but a level doesn't store its coordinates in order.
@@ -146,7 +146,7 @@ def _start_positions(iterators: list[Iterator], bounds: Bounds | None = None) ->
 
 
 def _merge_step(var: IndexVar, walked: list[Iterator], env: Env, lattice: Lattice, point: frozenset[str], case: Case) -> Block:
-    """Process the least of the current coordinates with the first case that holds, then advance past it."""
+    """Process the smallest current coordinate by the first case that holds, then advance the operands that have it."""
     coord = Var(var.name)
     coords = {it.name: Var(f"{var}{it.name}") for it in walked}
     step: list[Stmt] = [Assign(coords[it.name], it.coordinate(it.position)) for it in walked]
@@ -171,7 +171,7 @@ def _cases(
     case: Case,
     tests: dict[str, list[Expr]],
 ) -> Block:
-    """Chain the points below this one: ``if`` all operands of the first are present, ``elif`` all operands of the next, and so on."""
+    """Test the points below this one in turn: ``if`` all operands of the first are present, ``elif`` all of the next, and so on."""
     chain: Block = ()
     for present in reversed(lattice.below(point)):
         segments: dict[str, Segment] = {it.name: it.segment(it.position) for it in walked if it.name in present}
@@ -185,8 +185,8 @@ def _cases(
 def united_loop(var: IndexVar, iterators: list[Iterator], env: Env, lattice: Lattice, case: Case, bounds: Bounds | None = None) -> Block:
     """Merge all operands in one loop with one body. Absent operands are 0 and have no positions in the levels below.
 
-    With a loop and a case for each point, a sum of n operands would have 3**n bodies, and each body 3**n bodies of the next
-    level.
+    With a loop and a case for each point, a sum of n operands would have 3**n bodies, and each of these would contain 3**n bodies
+    for the next level.
     """
     coord, coords = Var(var.name), {it.name: Var(f"{var}{it.name}") for it in iterators}
     at = {name: BinOp("==", position, coord) for name, position in coords.items()}
@@ -208,7 +208,7 @@ def united_loop(var: IndexVar, iterators: list[Iterator], env: Env, lattice: Lat
 
 
 def gallop_loop(var: IndexVar, iterators: list[Iterator], env: Env, lattice: Lattice, case: Case, leader: str) -> Block:
-    """Walk the leader; each other operand advances to its first coordinate that is not less than the leader's.
+    """Walk the leader; at each step, search the other operands for their first coordinate that is not less.
 
     Raises:
         ScheduleError: the loop is not an intersection that includes the leader, or a level can't be searched.
@@ -294,7 +294,7 @@ def _merge_ahead(var: IndexVar, walked: list[Iterator], env: Env, lattice: Latti
 
 
 def _masked_step(var: IndexVar, walked: list[Iterator], env: Env, lattice: Lattice, point: frozenset[str], case: Case) -> Block:
-    """Process the least of the current coordinates."""
+    """Process the smallest current coordinate, with masks for the operands that lack it."""
     coord, coords = Var(var.name), {it.name: Var(f"{var}{it.name}") for it in walked}
     step: list[Stmt] = [Assign(coords[it.name], it.coordinate(it.position)) for it in walked]
     step.append(Assign(coord, call("min", *coords.values())))
@@ -310,7 +310,7 @@ def _masked_step(var: IndexVar, walked: list[Iterator], env: Env, lattice: Latti
 
 
 def _mask_counters(body: Block, entry: Expr | None) -> Block:
-    """Make the counters of a body advance by the mask of the entry, for a coordinate that may have no entry."""
+    """Make the counters of a body advance by the entry's mask, so that they stay where a coordinate has no entry."""
     if entry is None:
         return body
     return tuple(Assign(stmt.var, stmt.var - entry) if isinstance(stmt, Accumulate) and stmt.value == Const(1) else stmt for stmt in body)

@@ -47,7 +47,7 @@ class TableKind:
 
 @dataclass(frozen=True, slots=True)
 class Env:
-    """What lowering knows at one place of a loop nest. Mappings are keyed by the name of a tensor, or by an index variable.
+    """What lowering knows at one place of a loop nest. The keys of mappings are names of tensors, or index variables.
 
     ==========  ========================================================================================
     operands    sparse operands
@@ -57,8 +57,8 @@ class Env:
     registers   register of each scalar workspace
     varying     workspaces whose register is a tile, because their value varies between lanes
     lanes       the enclosing vector loop
-    copy        variable with several coordinates in flight, and the number of this one; values that
-                depend on it get distinct names
+    copy        variable whose coordinates are processed several at a time, and the number of this copy;
+                values that depend on the variable get distinct names
     tiles       bounds of the current tile, for variables with an outer loop over tiles
     counted     workspaces whose terms are counted
     conditions  when each operand is present, for operands that may be absent here
@@ -109,7 +109,7 @@ class Env:
         return replace(self, segments={**self.segments, access.tensor.name: tuple(positions)})
 
     def mode(self, access: Access, level: int, positions: Sequence[Segment]) -> Mode:
-        """Return a level of an access below the positions in outer levels, for its level functions."""
+        """Return the argument of the level functions for a level below these positions in the outer levels."""
         return mode_of(access, level, self.coords, positions[level - 1] if level else Segment(Const(0)))
 
     def extent(self, var: IndexVar) -> Expr:
@@ -150,7 +150,7 @@ class Env:
         return self.strided_position(access, access.indices)
 
     def beside(self, tensor: TensorVar, position: Expr) -> Expr:
-        """Return the position of the value for a position of the pattern; a workspace of one row counts from the row's start."""
+        """Return where a tensor stores the value for a position of its pattern; a workspace of one row counts from the row's start."""
         if not tensor.is_row:
             return position
         owner = next(a for a in self.operands if a.tensor.name == tensor.shares)

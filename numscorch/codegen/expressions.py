@@ -149,7 +149,7 @@ def joined(op: str, left: LoopExpr, right: LoopExpr, in_lanes: bool = False) -> 
 
 
 def presence(expr: Expr, env: Env) -> tuple[LoopExpr | None, Env]:
-    """Return the condition under which an access, product, quotient or remainder is present (None: always), and the environment then.
+    """Return when an access, product, quotient or remainder is present (None: always), and the environment where it is.
 
     A product with an absent factor is 0, whatever its other factors are: an absent entry times infinity adds no term to a sum.
     """
@@ -159,7 +159,7 @@ def presence(expr: Expr, env: Env) -> tuple[LoopExpr | None, Env]:
 
 
 def guarded(expr: Expr, env: Env) -> tuple[LoopExpr | None, Env]:
-    """Return the condition under which an expression may be nonzero (None: always), and the environment then."""
+    """Return the condition under which an expression may be nonzero (None: always), and the environment where it holds."""
     least = least_sets(expr, env.conditions)
     if not least or frozenset() in least:
         return None, env
@@ -190,7 +190,7 @@ def _in_lanes(expr: Expr, env: Env, is_uniform: Callable[[Expr], bool], leaf: Ca
 
 
 def _loaded(access: Access, env: Env, lanes: Lanes, setup: list[Assign]) -> LoopExpr:
-    """Load an operand's tile, into a variable if several copies of a statement share it."""
+    """Load an operand's tile; if several copies of a statement share the tile, load it into a variable."""
     tile = load(lanes, access.tensor.name, named_position(access, env, setup))
     if env.copy is None or env.copy[0] in access.indices or lanes.count > tuning.SHARED_REGISTERS:
         return tile
@@ -254,7 +254,7 @@ def _gathered(access: Access, var: IndexVar, it: Iterator, lanes: int, env: Env)
 
 
 def named_position(access: Access, env: Env, setup: list[Assign]) -> LoopExpr:
-    """Return the access's position as a variable or constant. Each of several copies has a distinct variable."""
+    """Return the access's position as a variable or constant. The copies of an unrolled statement have distinct variables."""
     place = env.position(access)
     suffix = "" if env.copy is None or env.copy[0] not in access.indices else f"_{env.copy[1]}"
     if isinstance(place, Var | Const) and not suffix:

@@ -1,7 +1,7 @@
 """hoist_loads: load loop-invariant values once, before the loop.
 
-LLVM hoists such loads as well, since arrays don't overlap, but out of each of several loops over a row. A row that is loaded
-once serves all of them.
+LLVM hoists such loads too, since arrays don't overlap, but repeats them before each of several loops over a row. Here, one load
+serves all of these loops.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def _hoist_from(loop: For, most: int) -> tuple[list[Assign], For]:
 
 
 def _resolve(expr: Expr, values: dict[str, Expr]) -> Expr:
-    """Replace variables that the loop sets only once, mostly positions, by their values."""
+    """Replace variables to which the loop assigns a single value, mostly positions, by this value."""
 
     def value(e: Expr) -> Expr | None:
         return _resolve(values[e.name], values) if isinstance(e, Var) and e.name in values else None
@@ -91,7 +91,7 @@ def _resolve(expr: Expr, values: dict[str, Expr]) -> Expr:
 
 
 def _set_once(block: Block) -> dict[str, Expr]:
-    """Map variables that only one value is assigned to, by top-level statements of the loop, to that value."""
+    """Map each variable to its value, if all its assignments have this value and are at the top level of the loop."""
     values: dict[str, set[Expr | None]] = {}
     for stmt in walk_block(block):
         if isinstance(stmt, Assign | Accumulate | For):

@@ -1,6 +1,7 @@
 """Long sums: loops with partial sums run in blocks, each of which adds to separate registers.
 
-``schedule.block_sums`` chooses the partial sums. A loop over a run of positions gets both forms, because a few rows may be long.
+``schedule.block_sums`` chooses the partial sums. A loop over a run of positions is emitted with and without blocks, because only
+a few rows may be long.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ Names = Mapping[str, str]  # registers of partial sums, keyed by the register of
 def with_sums(block: Block, loop: Forall) -> Block:
     """Pass the partial sums of a loop of index notation on to the loops to which it was lowered.
 
-    These count its variable, or positions of levels that the variable indexes.
+    The lowered loops count the variable, or positions of levels that it indexes.
     """
     if loop.sums is None:
         return block
@@ -65,7 +66,7 @@ def with_sums(block: Block, loop: Forall) -> Block:
 def block_sums(block: Block, cleared: Sums | None = None) -> Block:
     """Split loops with partial sums into blocks that add to separate registers.
 
-    ``cleared`` maps registers that are zero before the block to their zeros.
+    ``cleared`` maps each register that is zero before the block to its initial zero.
 
     >>> from ..ir.tags import PartialSums
     >>> t, p, n, x = (Var(name) for name in ("t", "p", "n", "x"))
@@ -146,7 +147,7 @@ def _adds_to(name: str, value: Expr) -> bool:
 
 
 def _in_blocks(loop: For | While, var: Var, step: int, sums: Sums) -> Stmt:
-    """Split a loop into blocks, and blocks of blocks, of its widths. A loop over a run, which may be short, gets both forms."""
+    """Split a loop into blocks, and blocks of blocks, with its widths. A run of positions may be short: then no block is used."""
     if loop.sums is None or not loop.sums.widths:
         return loop
     widths = [width * step for width in loop.sums.widths]
@@ -179,7 +180,7 @@ def _nest(loop: For | While, var: Var, sums: Sums, widths: list[int]) -> For | W
 
 
 def _separate_sums(block: Block, sums: Sums) -> Block:
-    """Give each loop with partial sums in a block separate registers, and add them to the outer sums after the loop."""
+    """Give each inner loop with partial sums separate registers, and add these to the outer sums after the loop."""
     out: list[Stmt] = []
     for stmt in block:
         written = names_written((stmt,)) if sums else set()

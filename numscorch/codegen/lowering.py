@@ -91,7 +91,7 @@ def _lower_tagged(stmt: ix.Forall, env: Env) -> Block:
 
 
 def lower_serial(stmt: ix.Forall, env: Env, bounds: tuple[Expr, Expr] | None = None, leader: str | None = None) -> Block:
-    """Lower a plain loop. Its body has 0 in place of absent operands."""
+    """Lower a plain loop. In its body, 0 replaces operands that are absent."""
 
     def case(inner: Env, absent: frozenset[str]) -> Block:
         simpler = ix.map_rhs(stmt.body, lambda rhs: simplified(rhs, absent))
@@ -159,7 +159,7 @@ def _lower_held(stmt: ix.Where, target: ix.TensorVar, env: Env) -> Block:
 
 
 def with_registers(producer: ix.Stmt, target: ix.TensorVar, env: Env) -> Env:
-    """Return the environment with a register for the workspace. The register is a tile if the summed value varies between lanes."""
+    """Return the environment with a register for the workspace, which is a tile if the summed value varies between lanes."""
     varies = any(_varies(a, producer, env) for a in ix.assignments(producer) if a.lhs.tensor == target)
     varying = env.varying | {target.name} if varies and env.lanes is not None else env.varying - {target.name}
     return replace(env, registers={**env.registers, target.name: Var(target.name)}, varying=varying)
@@ -186,13 +186,13 @@ def _lower_parallel_sum(stmt: ix.Where, target: ix.TensorVar, env: Env) -> Block
 
 
 def loop_over_blocks(body: Block) -> For:
-    """Run the consecutive blocks of a worker."""
+    """Return the loop over the consecutive blocks of a worker."""
     worker, workers, blocks = Var("worker"), Var("workers"), Var("blocks")
     return For(Var("block"), blocks * worker // workers, blocks * (worker + 1) // workers, body)
 
 
 def sum_of_blocks(total: Var, dtype: str) -> Block:
-    """Add the partial sums of the blocks in order."""
+    """Return the code that adds the partial sums of the blocks in order."""
     block = Var("block")
     return Assign(total, Const(0.0, dtype)), For(block, Const(0), Var("blocks"), (Accumulate(total, Var("partial_vals")[block]),))
 
@@ -250,7 +250,7 @@ def lower_tile(stmt: ix.Forall, size: int, env: Env) -> Block:
 
 
 def lower_vector(stmt: ix.Forall, tag: ix.Vector, env: Env) -> Block:
-    """Loop over full tiles of registers, then take the tail of the extent. Only the last cache tile reaches the tail."""
+    """Loop over full tiles of registers, then process the tail of the extent. Within cache tiles, only the last one has the tail."""
     base, size = Var(stmt.var.name), size_of(stmt.var)
     width = tag.width
     full = (size // width) * width if tag.tail and width else size

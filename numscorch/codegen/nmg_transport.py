@@ -22,7 +22,7 @@ def choose_combinations(weights: np.ndarray, scale: float, rows: np.ndarray, chu
         weights: magnitudes, of shape (blocks, m, columns).
         scale: factor that makes the magnitudes integers, so that their sums and differences are exact.
         rows: the n rows of each combination, of shape (combinations, n).
-        chunk: number of columns that share the combinations.
+        chunk: number of columns in a chunk, which share the capacity of each combination.
         kinds: output, the combination of each column, of shape (blocks, columns).
         first: the first block.
         last: one past the last block.
@@ -45,7 +45,7 @@ def choose_combinations(weights: np.ndarray, scale: float, rows: np.ndarray, chu
 
 @jitted
 def choose_best(weights: np.ndarray, scale: float, rows: np.ndarray, sums: np.ndarray, chosen: np.ndarray, room: np.ndarray) -> None:
-    """Compute what each column keeps under each combination, its best combination, and the room left in each combination."""
+    """Compute the sum that each column keeps with each combination, its best combination, and the room left in each combination."""
     count, width = rows.shape[0], weights.shape[1]
     for kind in range(count):
         room[kind] = (kind + 1) * width // count - kind * width // count

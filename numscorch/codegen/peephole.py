@@ -32,7 +32,7 @@ from ..ir.loop import (
 
 
 def simplify(block: Block) -> Block:
-    """Assign a register's only sum instead of clearing and adding, drop unread variables, and fuse loops over consecutive runs.
+    """Replace clearing a register and adding one value by an assignment, drop unread variables, and fuse loops over consecutive runs.
 
     >>> from numscorch.ir.loop import Store
     >>> t, y = Var("t"), Var("y")
@@ -195,7 +195,7 @@ def _carry_ends(loop: For, start: Var, end: Var, pos: Var) -> For:
 
 
 def _only_walks(body: Block, start: Var, end: Var) -> bool:
-    """Whether a body only loads the row's registers and walks its entries, so that an empty row can skip it."""
+    """Whether a body only loads registers and walks the entries of its row, so that an empty row can skip it."""
     loads = [s for s in body if isinstance(s, Assign) and isinstance(s.value, Call) and s.value.function == "load"]
     ends = {start, end} | {s.var for s in body if isinstance(s, Assign) and _is_split(s.value, start, end)}
     walks = [s for s in body if isinstance(s, For) and {s.start, s.stop} <= ends]
@@ -206,5 +206,5 @@ def _only_walks(body: Block, start: Var, end: Var) -> bool:
 
 
 def _is_split(value: Expr, start: Var, end: Var) -> bool:
-    """Whether an expression is the start of a row's remainder, which is the row's start if the row is empty."""
+    """Whether an expression is the start of a row's remainder. In an empty row, this is the row's start."""
     return isinstance(value, BinOp) and value.op == "+" and value.left == start and names_in(value.right) == {start.name, end.name}

@@ -26,7 +26,7 @@ ONE = Const(1)
 
 
 def mode_of(access: Access, level: int, coords: Mapping[IndexVar, Expr], parent: Segment) -> Mode:
-    """Return a level of an access below known coordinates, for its level functions."""
+    """Return the argument of the level functions for a level of an access, below known coordinates."""
     variables = [access.level_var(at) for at in range(len(access.tensor.format.levels))]
     extents = zip(variables, access.tensor.format.levels, strict=True)
     sizes = tuple(Var(f"{var}_size") if lv.extent is None else Const(lv.extent) for var, lv in extents)
@@ -37,7 +37,7 @@ def mode_of(access: Access, level: int, coords: Mapping[IndexVar, Expr], parent:
 class Assembly:
     """How one stage assembles a result: by bounding the insertions, counting the entries, or filling the arrays.
 
-    Nothing is assembled for a result without a new pattern: it has no runs, and its entries lie at known positions.
+    A result without a new pattern needs no assembly: it has no runs, and the positions of its entries are known.
     """
 
     access: Access
@@ -75,7 +75,7 @@ class Assembly:
         return Var(f"{self.access.tensor.name}{level + 1}_{which}")
 
     def in_block(self, body: Block, block: Expr) -> Block:
-        """Wrap the body of a block in the code that initialises the counters, and stores them at the end of a count."""
+        """Wrap the body of a block in code that initialises the counters and, in the counting stage, stores them at the end."""
         if self.bounding:
             return (Assign(MOST_ENTRIES, Const(0)), *body, Store(Var("bounds"), block, MOST_ENTRIES))
         slots = [(counter, block * len(self.runs) + at) for at, counter in enumerate(self.counters)]
@@ -94,7 +94,7 @@ class Assembly:
         return self.format.levels[level].locate(self.mode(level, coords), coords[self.access.level_var(level)])
 
     def mode(self, level: int, coords: Mapping[IndexVar, Expr]) -> Mode:
-        """Return a level below the current coordinates, for its level functions."""
+        """Return the argument of the level functions for a level, below the current coordinates."""
         return mode_of(self.access, level, coords, Segment(self.place(level - 1, coords)))
 
     @property
@@ -103,7 +103,7 @@ class Assembly:
         return bool(self.runs) and self.runs[-1][1] == len(self.format.levels) - 1
 
     def locate_entry(self, coords: Mapping[IndexVar, Expr]) -> Block:
-        """Return the code that computes the next entry's position; empty if a counter of the block holds it."""
+        """Return the code that computes the next entry's position; empty if one of the block's counters is that position."""
         return ()
 
     def append(self, coords: Mapping[IndexVar, Expr]) -> Block:
@@ -158,7 +158,8 @@ class Assembly:
 class Appending(Assembly):
     """Assembly of a result whose number of entries is bounded in advance: one pass appends them without counting them first.
 
-    Each worker runs one block. ``starts`` holds the bound of its first position, and afterwards one past its last position.
+    Each worker runs one block. ``starts`` first holds an upper bound of the block's first position; afterwards, it holds one past
+    the block's last position.
     The gaps between blocks are closed at the end.
     """
 
@@ -211,7 +212,7 @@ def is_spaced(format: Format) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Spacing(Assembly):
-    """Assembly of copies in which each parent has room for its entries, whose number is known.
+    """Assembly of copies to levels that reserve room for each parent, since the number of entries is known.
 
     A padded level appends the entries of each parent and then fills the rest of its room. A hash table enters entries one by
     one. The result has one such level, below a dense level; any levels below it are dense.

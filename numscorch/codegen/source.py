@@ -24,7 +24,7 @@ ROUTINES = (
     *("carry", "collect", "combined", "emptied", "empty_places", "entered", "insert", "ordered", "ordered_pairs"),
     *("outranked", "padded", "seek", "truth"),
 )
-MODULES = {  # modules of the functions that are called; those not listed are intrinsics
+MODULES = {  # the module of each function that kernels call; functions that are not listed are intrinsics
     **dict.fromkeys((*FUNCTIONS, *WHOLE, *ROUTINES), "numscorch.codegen.routines"),
     **dict.fromkeys((*REGISTER_FUNCTIONS.values(), *REGISTER_REDUCTIONS.values()), "numscorch.codegen.register_functions"),
     **dict.fromkeys(("add", "hsum", "mul"), "numscorch.codegen.intrinsics"),
@@ -90,7 +90,7 @@ def _headline(stmt: ix.Stmt) -> ix.Assignment:
 
 
 def _assignment_of(stmt: ix.Stmt) -> ix.Assignment:
-    """Return the net assignment of a statement: workspaces are replaced by their values, and a product takes its sum's operator."""
+    """Return a statement as one assignment: workspaces are replaced by their values, and ``=`` of a product by their operator."""
     match stmt:
         case ix.Assignment():
             return stmt
@@ -106,7 +106,7 @@ def _assignment_of(stmt: ix.Stmt) -> ix.Assignment:
 
 
 def _intermediates(stmt: ix.Stmt) -> list[ix.Assignment]:
-    """Return the assignments whose values later fused statements read or the kernel returns besides its result, in order."""
+    """Return, in order, the assignments whose values are read by later fused statements, or returned besides the result."""
     match stmt:
         case ix.Assignment():
             return []

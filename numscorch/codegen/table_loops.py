@@ -56,7 +56,7 @@ def lower_kind_tiles(stmt: ix.Forall, env: Env, lower: Lower) -> Block:
 
 
 def _chunks(var: ix.IndexVar, it: Iterator, env: Env) -> tuple[Expr, Expr]:
-    """Return the first chunk and one past the last, within the tile or over all positions; a tile holds full chunks."""
+    """Return the first chunk and one past the last chunk: of the tile, which holds full chunks, or of all positions."""
     start, end = env.bounds(var)
     size = it.level.kind_chunk
     return start if start == Const(0) else start // size, (end + (size - 1)) // size

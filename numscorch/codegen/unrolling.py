@@ -43,7 +43,7 @@ from .environment import Env, Iterator, Lower, clear, partial_register
 from .expressions import gathered_product, joined
 
 LETTERS = "abcdefghijklmnop"
-FEWEST = 2  # number of common terms from which a variable pays off
+FEWEST = 2  # number of common terms from which a variable for their sum pays off
 
 
 def _walked(stmt: ix.Forall, env: Env) -> Iterator:
@@ -102,8 +102,8 @@ def _left(it: Iterator) -> Expr:
 def _walk_masked(it: Iterator, lanes: int, step: Block, remainder: Block, clears: Block, is_padded: bool) -> Block:
     """Process a row's full registers, then load a full register for the remainder and ignore the lanes past the row's end.
 
-    A load at the last rows could pass the tensor's last entry; unless rows are padded, their remainder is left to the caller.
-    Rows of any length mostly take the same branches.
+    In the last rows, such a load could pass the tensor's last entry. Unless rows are padded, the caller handles the remainders of
+    these rows. Rows of any length mostly take the same branches.
     """
     at, start = it.position, Var(f"{it.position.name}_start")
     if not is_padded:
@@ -208,7 +208,7 @@ def _step(stmt: ix.Forall, it: Iterator, position: Expr, env: Env, lower: Lower)
 
 
 def joined_copies(copies: list[Var], is_vector: bool) -> Block:
-    """Add the copies pairwise into the first one."""
+    """Add the sums of all copies pairwise, so that the first one holds the total."""
     out: list[Stmt] = []
     gap = 1
     while gap < len(copies):
@@ -230,7 +230,7 @@ def lower_jam(stmt: ix.Forall, tag: ix.Jam, env: Env, lower: Lower, serial: Call
 
 
 def _copies(stmt: ix.Forall, times: int, env: Env, lower: Lower) -> list[Block]:
-    """Lower the body for each coordinate, assigned to a variable."""
+    """Lower a copy of the body for each coordinate. Each copy first assigns its coordinate to a variable."""
     names = [Var(f"{stmt.var}_u{number}") for number in range(times)]  # no index variable has such a name
     blocks = [_copy(stmt, number, names[number], env, lower) for number in range(times)]
     return [(Assign(names[number], Var(stmt.var.name) + number), *blocks[number]) for number in range(times)]

@@ -4,9 +4,10 @@ A result with a new pattern is appended to in the order of its levels. If the lo
 loop, a row's entries arrive out of order and with duplicates. A workspace then holds the row: coordinates are inserted, and
 then appended to the result when the row is complete.
 
-Of a pruned result, only the kept values of each computed row are appended, without a branch for each value. An entry is
+For a pruned result, each row is computed, and only its kept values are appended, without a branch for each value. An entry is
 stored if the condition of its value holds, ``where(condition, value, 0)``, or if it is among the largest of its block. The
-lanes of a register are packed at once. A single value is always written, and the next value overwrites it unless it is kept.
+lanes of a register are packed at once. A single value is always written; if it is not kept, the next value
+overwrites it.
 """
 
 from __future__ import annotations
@@ -88,12 +89,12 @@ def lower_workspace(stmt: ix.Where, env: Env, lower: Lower) -> Block:
 
 
 def _insertions(producer: ix.Stmt, name: str, env: Env, lower: Lower) -> Block:
-    """Count the producer's insertions. For a product, the lengths of rows give this number."""
+    """Count the producer's insertions. For a product of matrices, adding up the lengths of rows suffices."""
     return (Assign(_part(name, "bound"), Const(0)), *lower(producer, replace(env, assembly=replace(env.assembly, stage="bound"))))
 
 
 def _empty(producer: ix.Stmt, space: ix.Access, env: Env, lower: Lower) -> Block:
-    """Empty a workspace: take a new stamp, which no coordinate has, or clear a hash table for all insertions; a list needs nothing.
+    """Empty a workspace: take a new stamp that no coordinate has, or clear a hash table. A list needs no code.
 
     Stamps count down while filling, so that the stamps of the counting stage need not be cleared.
     """
@@ -107,7 +108,7 @@ def _empty(producer: ix.Stmt, space: ix.Access, env: Env, lower: Lower) -> Block
 
 
 def _clear_row(producer: ix.Stmt, space: ix.Access) -> Block:
-    """Set the row's values to the reduction's identity, and their numbers of terms to 0."""
+    """Set the row's values to the reduction's identity, and the number of terms of each value to 0."""
     _, added = around_result(producer)
     name, dtype, at = space.tensor.name, space.tensor.dtype, Var(f"p{space.tensor.name}")
     starts: Block = (Store(_part(name, "vals"), at, Const(start_of(added.op, added.rhs, dtype), dtype)),)
@@ -116,7 +117,7 @@ def _clear_row(producer: ix.Stmt, space: ix.Access) -> Block:
 
 
 def _join_absent(producer: ix.Stmt, space: ix.Access) -> Block:
-    """Join 0 to each value that has fewer terms than the loops have steps. A term has no value if its inner loops have no steps."""
+    """Reduce each value with 0 if it has fewer terms than the loops have steps. If inner loops have no steps, a term has no value."""
     loops, added = around_result(producer)
     inner = [loop.var for loop in ix.loops_of(producer) if loop not in loops and loop.var not in space.indices]
     name, at = space.tensor.name, Var(f"p{space.tensor.name}")
@@ -184,7 +185,7 @@ def _append_unsorted(stmt: ix.Assignment, coord: Expr, env: Env) -> Block:
 
 
 def _add(stmt: ix.Assignment, place: Expr, env: Env) -> tuple[Block, Block]:
-    """Return the setup of a term, and the statements that join it to the workspace's value at a place and count it if needed."""
+    """Return the setup of a term, and the statements that reduce it into the workspace's value at a place and count it if needed."""
     product, values = lower_product(stmt.rhs, env, as_vector=False), _part(stmt.lhs.tensor.name, "vals")
     new = product.scalar if stmt.op == "+=" else joined(stmt.op, values[place], product.scalar)
     seen = (Store(_part(stmt.lhs.tensor.name, "seen"), place, Const(1), add=True),) if counts(stmt.lhs) else ()
@@ -225,7 +226,7 @@ def appends(consumer: ix.Stmt, env: Env) -> bool:
 
 
 def lower_counted(stmt: ix.Where, target: ix.TensorVar, op: str, env: Env, lower: Lower) -> Block:
-    """Lower a reduction in a register and count its terms. Missing terms are 0; a result that appends has no entry without terms."""
+    """Lower a reduction in a register and count its terms. Missing terms count as 0; without terms, no entry is appended."""
     seen = Var(f"{target.name}_seen")
     inner = replace(env, counted=env.counted | {target.name})
     start = start_of(op, ix.value_of(stmt.producer), target.dtype)
@@ -240,7 +241,7 @@ def lower_counted(stmt: ix.Where, target: ix.TensorVar, op: str, env: Env, lower
 
 @dataclass(frozen=True, slots=True)
 class PruningTest:
-    """An entry's value and its condition. Entries are stored if it is nonzero (zero if ``is_dropped``); None stores all entries."""
+    """An entry's value and its condition. An entry is stored if the condition is nonzero (zero if ``is_dropped``) or None."""
 
     value: ix.Expr
     condition: ix.Expr | None
