@@ -35,9 +35,7 @@ from .splitting import Splitting
 class Accesses:
     """A request with its operands, the formats in which sparse ones are read, the split of its indices, and all extents.
 
-    ``formats`` has the sparse operands only, by position.
-
-    Methods add the extents of fresh variables to ``extents``.
+    ``formats`` maps the position of each sparse operand to its format. Methods add the extents of fresh variables to ``extents``.
     """
 
     request: Request
@@ -50,7 +48,7 @@ class Accesses:
 
     @property
     def parts(self) -> list[Part]:
-        """The part of a result dimension that each index of its access stands for."""
+        """For each index of the access to the result, the part of a dimension that it stands for."""
         return self.splitting.result_parts(self.request.subscripts.result)
 
     def facts(self, stmt: Assignment, target: Target) -> Facts:
@@ -64,7 +62,7 @@ class Accesses:
         return replace(facts, spreads=spreads, peaks=tuple(named))
 
     def _read_sparse(self, value: Expr) -> list[tuple[int, Access]]:
-        """The accesses to sparse operands, each with the operand's position; patterns have longer names, such as WX."""
+        """The accesses to sparse operands, each with the operand's position. Implicit patterns have longer names, such as WX."""
         sparse = [access for access in accesses_in(value) if access.tensor.name in OPERANDS and not access.tensor.is_dense]
         return [(NAMES.index(access.tensor.name), access) for access in sparse]
 
@@ -117,10 +115,10 @@ class Accesses:
         return with_dtype(mapped(request.value, read), dtype)
 
     def may_be_padded(self) -> str | None:
-        """The slowest-varying index of a dense product if the result may be padded along it, else None.
+        """The index of the result's largest stride, if a dense product may be padded along it; else None.
 
-        Exactly one operand must have the index, and store it in blocks that do not divide its size. A result that is padded
-        to whole blocks needs no edge check.
+        Exactly one operand must have the index, and must store it in blocks that do not divide its size. A result that is
+        padded to whole blocks needs no edge check.
         """
         request, names = self.request, self.request.subscripts.result
         if not names or request.value is not None or request.op != "=" or request.mask is not None:
@@ -134,7 +132,7 @@ class Accesses:
         return first if self.extents[IndexVar(first)] % parts[0].divisor else None
 
     def _keeper(self, value: Expr) -> int | None:
-        """The only operand whose pattern the result can keep; None if there are several or none."""
+        """The operand whose pattern the result can keep; None unless there is exactly one."""
         subscripts, mask = self.request.subscripts, self.request.mask
         names = enumerate(zip(subscripts.operands, self.operands, strict=True))
         sorted_result = sorted(subscripts.result)
@@ -148,7 +146,7 @@ class Accesses:
         return candidates[0]
 
     def factor(self, at: int) -> list[Expr]:
-        """The access of an operand, and identity factors; a sparse operand gets fresh variables where it broadcasts or repeats an index."""
+        """The factors for an operand: its access, and identity patterns for an index that a sparse operand repeats."""
         operand, names, fmt = self.operands[at], self.request.subscripts.operands[at], self.formats.get(at)
         if (owner := self._owner(at)) is not None:
             beside = TensorVar(NAMES[at], dense(len(names)), operand.dtype, operand.index_dtype, shares=NAMES[owner])
@@ -169,7 +167,7 @@ class Accesses:
         return [Access(tensor, indices)]
 
     def _owner(self, at: int) -> int | None:
-        """The earlier operand with the same pattern and indices, at whose entries this operand's values are read.
+        """An earlier operand with the same pattern and indices; this operand's values are then read at the entries of that operand.
 
         None if the operand needs its own loop: its unstored entries contribute to the result, or an inferred result format
         could depend on both operands.
@@ -216,7 +214,7 @@ class Accesses:
         return fresh
 
     def counts(self, value: Expr) -> dict[str, tuple[Format, tuple[int, ...]]]:
-        """Format and positions per level of each sparse operand; estimated for operands that are read in another format."""
+        """Format and number of positions in each level, by sparse operand; estimated if an operand is read in another format."""
         return {NAMES[at]: (access.tensor.format, self._counts_of(at, access)) for at, access in self._read_sparse(value)}
 
     def _counts_of(self, at: int, access: Access) -> tuple[int, ...]:

@@ -22,7 +22,7 @@ from .parser import Subscripts
 T = TypeVar("T")
 Path = tuple[tuple[int, int], ...]
 PRICED_OPERANDS = 7  # most operands for which all paths are searched; more are contracted in one nest
-MOST_INDICES = 52  # most indices that torch.einsum takes, which contracts pairs of dense operands
+MOST_INDICES = 52  # most indices of torch.einsum, which contracts pairs of dense operands
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Term:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """One contraction: the positions of two operands, and the index names; the results of earlier pairs follow the operands."""
+    """One contraction: the positions of its two inputs, and its index names. Earlier results have the positions after the operands."""
 
     left: int
     right: int
@@ -71,7 +71,7 @@ def pairs_of(subscripts: Subscripts, shapes: tuple[tuple[int, ...], ...], stored
 
 @lru_cache(maxsize=1024)
 def searched(subscripts: Subscripts, sizes: tuple[int, ...], stored: tuple[int | None, ...]) -> tuple[Pair, ...]:
-    """The pairs of a path for rounded sizes of the indices, in the order of their first occurrence, and rounded counts."""
+    """The pairs of the cheapest path. ``sizes`` are rounded, in the order in which indices first occur; ``stored`` is rounded too."""
     extents = dict(zip(dict.fromkeys(name for names in subscripts.operands for name in names), sizes, strict=True))
     terms = [
         Term(frozenset(names), float(prod(extents[name] for name in names) if n is None else n), n is not None)
@@ -84,7 +84,7 @@ def searched(subscripts: Subscripts, sizes: tuple[int, ...], stored: tuple[int |
 
 
 class _Search:
-    """Exhaustive search over pairwise contraction orders that cost less than ``most``, with memoization of the remaining terms."""
+    """Exhaustive search for a pairwise contraction order that costs less than ``most``; results are memoized by remaining terms."""
 
     def __init__(self, extents: dict[str, int], result: frozenset[str]):
         self.extents, self.result, self.most = extents, result, float("inf")

@@ -74,7 +74,7 @@ def _indices(format: Format) -> tuple[IndexVar, ...]:
 
 
 def _loops(source: Format, target: Format) -> tuple[str, ...]:
-    """The loop order: the source's levels, each followed by the variables that are then determined."""
+    """The loop order: the variables of the source's levels, each followed by the variables that can be computed by then."""
     waiting, variables = _renamings(source, target, (1,) * source.order), list[IndexVar]()
     for part in source.parts:
         variables.append(variable(part))
@@ -85,7 +85,7 @@ def _loops(source: Format, target: Format) -> tuple[str, ...]:
 
 
 def _inputs(access: Access) -> set[IndexVar]:
-    """The variables of a renaming factor that determine its remaining variables."""
+    """The variables from which a renaming factor computes its remaining variables."""
     return {access.level_var(at) for at, level in enumerate(access.tensor.format.levels) if level.full}
 
 

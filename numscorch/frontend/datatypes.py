@@ -21,7 +21,7 @@ from ..ir.functions import FUNCTIONS, INFIX, REDUCTIONS, TESTS
 from ..ir.index import Access, Apply, Binary, Expr, Literal, factors_of, operators_in, variables_in, walk
 from .requests import NAMES, OPERANDS, Operand, Request, logical, only_patterns
 
-STORED = {getattr(torch, name): dtype for name, dtype in DTYPES.items() if dtype.itemsize}  # the data types of values, by torch's
+STORED = {getattr(torch, name): dtype for name, dtype in DTYPES.items() if dtype.itemsize}  # data types of values, keyed by torch's dtype
 WIDENED = {stored: getattr(torch, dtype.computed) for stored, dtype in STORED.items() if dtype.computed != dtype.name}
 COMPILED = STORED.keys() - WIDENED.keys()  # dtypes that kernels read
 LISTED = ", ".join(dtype.name for dtype in STORED.values())  # the supported data types, as text for errors
@@ -29,7 +29,7 @@ SUMMED_LONG = {dtype for dtype in STORED if not STORED[dtype].is_rounded} - {tor
 TypeAndOrder = tuple[torch.dtype, int]  # a tensor's data type and number of dimensions
 NUMBERS = {int: 1, float: 0.5, complex: 1j}  # an example of each Python number type, in promotion order
 EXACT = {dtype for dtype in COMPILED if STORED[dtype].is_rounded}  # dtypes that only complex numbers promote
-SMALL = range(-128, 128)  # numbers with which booleans are compared in int8
+SMALL = range(-128, 128)  # the numbers for which a comparison with booleans is computed in int8
 
 
 def computed_in(dtype: torch.dtype) -> torch.dtype:
@@ -70,7 +70,7 @@ class Promotion:
 
 
 def target_of(request: Request, operands: Sequence[Any]) -> Promotion | None:
-    """The data types of a request that needs conversions; None if a kernel takes all operands unchanged.
+    """The data types to which a request is converted; None if a kernel takes all operands unchanged.
 
     Raises:
         UnsupportedError: an integer literal does not fit the integer dtype of the computation, or a uint8 value that may have
@@ -92,13 +92,13 @@ def target_of(request: Request, operands: Sequence[Any]) -> Promotion | None:
 
 
 def unread_in(request: Request, count: int) -> frozenset[int]:
-    """The operands whose values are not read, which promotion ignores; empty if no operand's values are read."""
+    """The operands that promotion ignores, because their values are not read; empty if this holds for all operands."""
     unread = only_patterns(request)
     return unread if len(unread) < count else frozenset()
 
 
 def promotion_of(request: Request, kinds: tuple[TypeAndOrder, ...]) -> Promotion:
-    """The data types of a request for operands of these kinds.
+    """The data types of a request, given the data type and number of dimensions of each operand.
 
     Raises:
         UnsupportedError: as for :func:`target_of`.
@@ -145,14 +145,14 @@ def _is_unread(factor: Expr, unread: frozenset[int]) -> bool:
 
 @dataclass(slots=True)
 class _Typing:
-    """Infers the data type of an expression bottom-up, and collects what must be checked afterwards.
+    """Infers the data type of an expression bottom-up, and collects the numbers and conversions to check afterwards.
 
     Attributes:
-        kinds: the operands' kinds.
+        kinds: the data type and number of dimensions of each operand.
         unread: the operands whose values are not read.
         numbers: the literals of the request, and the values of constant subexpressions.
         converted: the subexpressions of uint8 or bool that are promoted.
-        is_long: whether a boolean is the result of comparing a 0-dimensional integer, which needs int64.
+        is_long: whether a comparison with a 0-dimensional integer, which needs int64, gives a boolean.
     """
 
     kinds: tuple[TypeAndOrder, ...]
@@ -213,7 +213,7 @@ class _Typing:
 
 
 def result_type(kinds: Iterable[tuple[torch.dtype, int]], number: complex | None = None) -> torch.dtype:
-    """torch's result type for tensors and an optional number; complex64 instead of complex32.
+    """The data type to which torch promotes tensors and an optional number, but complex64 instead of complex32.
 
     >>> result_type([(torch.int64, 1), (torch.float32, 2), (torch.float64, 0)])
     torch.float32
@@ -248,7 +248,7 @@ def has_complex_number(request: Request) -> bool:
 
 
 def number_as(number: complex, dtype: torch.dtype) -> Tensor:
-    """Convert a number that meets tensors of a data type to a 0-dimensional tensor, in the type to which torch promotes both.
+    """Convert a number to a 0-dimensional tensor of the data type to which torch promotes it together with a tensor of ``dtype``.
 
     Raises:
         UnsupportedError: the number does not fit the data type.

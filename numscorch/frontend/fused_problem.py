@@ -35,9 +35,9 @@ from .requests import NAMES, Operand, Request, only_patterns, row_major
 class Member:
     """A statement whose result is an intermediate: its name in the kernel, indices, value and operator.
 
-    The name has more than one letter; single letters are operands. ``owner`` is the sparse operand outside of whose
-    entries the value is 0, if there is one. If ``is_stored``, the unfused result would have the owner's format; otherwise
-    it would be dense.
+    The name has more than one letter; single letters are operands. ``owner`` is a sparse operand or None; the value
+    is 0 where the owner stores no entry. If ``is_stored``, the unfused result would have the owner's format; otherwise it
+    would be dense.
     """
 
     name: str
@@ -117,7 +117,7 @@ def _tensor(name: str, operand: Operand) -> TensorVar:
 def _result(
     request: FusedRequest, extents: dict[IndexVar, int], operands: Sequence[Operand], tensors: dict[str, TensorVar], dtype: str
 ) -> tuple[Access, dict[str, tuple[int, ...]]]:
-    """The access that the last statement writes, and the result's strides by name."""
+    """The access that the last statement writes, and the strides of a dense result, keyed by its name."""
     name, indices = NAMES[len(operands)], tuple(map(IndexVar, request.subscripts.result))
     if request.keeps and request.owner is not None:
         owner = tensors[request.owner.tensor.name]

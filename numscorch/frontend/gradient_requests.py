@@ -116,7 +116,7 @@ def gradient_of(
 
 
 def _folded(slope: Expr, matching: Sequence[int], subs: Subscripts) -> tuple[tuple[int, ...], list[Expr]]:
-    """Split the factors of a slope: positions of the operands that have the result's pattern, and the remaining factors."""
+    """Split a slope into the positions of the operands that have the result's pattern, and the remaining factors."""
     positions = {access_of(NAMES[k], subs.result): k for k in matching}
     factors = [] if slope == ONE else factors_of(slope)
     folded = tuple(positions[factor] for factor in factors if isinstance(factor, Access) and factor in positions)
@@ -169,7 +169,7 @@ def without_diagonals(request: Request) -> Request:
 
 @lru_cache(maxsize=256)
 def batched_request(request: Request, batched: tuple[bool, ...]) -> Request | None:
-    """Add a leading batch dimension to the result of a product and to the operands in ``batched``; None if it has one."""
+    """Add a leading batch dimension to a product's result and to the operands in ``batched``; None if the product has one already."""
     subs = request.subscripts
     terms = tuple(("b0", *names) if b else names for names, b in zip(subs.operands, batched, strict=True))
     return None if "b0" in _all(subs) else plain_request(Subscripts(terms, ("b0", *subs.result)))

@@ -28,7 +28,7 @@ def _operator(op: str) -> Form:
 
 
 def _clamp(input: str, min: str | None = None, max: str | None = None) -> str:
-    """The form of clamp. Where an entry and its only bound are equal, the entry receives the whole gradient, unlike that of maximum."""
+    """The form of clamp. With one bound, an entry that equals it gets the whole gradient; ``maximum`` would give it half."""
     if min is None or max is None:
         op, bound = ("<=", max) if min is None else (">=", min)
         return f"where({input} {op} {bound}, {input}, where({input} != {input}, {input}, {bound}))"
@@ -36,7 +36,7 @@ def _clamp(input: str, min: str | None = None, max: str | None = None) -> str:
 
 
 def _times(factor: float | str, value: str) -> str:
-    """The product with an option, which is left out if it is 1."""
+    """``factor * value``, without the factor if it is 1."""
     return value if factor == 1 else f"{factor} * {value}"
 
 

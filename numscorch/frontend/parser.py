@@ -149,7 +149,7 @@ def _place_of(text: str, name: str) -> int:
 
 @lru_cache(maxsize=1024)
 def parse_rearrangement(text: str, rank: int, given: tuple[str, ...]) -> tuple[tuple[Names, ...], tuple[Names, ...]]:
-    """Parse the names of each dimension before and after.
+    """Parse the names of each dimension before and after the rearrangement.
 
     Args:
         text: the expression, such as ``"b (h w) -> b h w"``.

@@ -41,16 +41,16 @@ class Problem:
         inference: why the result has its format.
         shape: the result's shape.
         format: the result's format.
-        stored: format in which each sparse operand is read, by name; the statement has one level for each of its parts.
+        stored: format in which each sparse operand is read, keyed by its name, before its dimensions are split.
         strides: strides of dense tensors by name, after the copies of ``layout``.
-        permutation: maps the dimensions of a kept pattern to the result's.
+        permutation: maps the dimensions of a kept pattern to the dimensions of the result.
         requested: format to which the result is converted afterwards, if any.
         layout: layout to which dense tensors are copied, if any.
         rows: allocated length of the first non-unit dimension of a dense result, if padded.
         spaced: whether the rows of a dense result are padded, see ``relayout.row_length``.
         members: statements of a fused kernel that run before ``stmt``.
         outer: variables of the loops that ``members`` and ``stmt`` share.
-        slabs: slabs of which the kernel computes one per call, if any.
+        slabs: slabs of an index, if the kernel computes one slab per call.
         steps: decisions of the scheduler that precede its passes.
     """
 
@@ -195,7 +195,7 @@ def size_clash(subs: Subscripts, shapes: Sequence[Sequence[int]]) -> Clash | Non
 
 
 def clash_error(clash: Clash, subs: Subscripts, operands: Sequence[Operand], called: Sequence[str], statement: str) -> SizeError:
-    """The error for an index with two sizes; ``called`` are the operands' names in it."""
+    """The error for an index with two sizes; ``called`` are the names of the operands in the error text."""
     name, (first, expected), (at, size) = clash
     if first == at:
         message, hint = f"takes the diagonal of {called[at]}, whose sizes differ there: {expected} and {size}", ""
@@ -243,7 +243,7 @@ def _split(
 
 
 def _choose_format(stmt: Assignment, accesses: Accesses, facts: Facts, format: Format | str | None, wanted: Format | None) -> Choice:
-    """Choose the inferred or the requested format; a result that cannot be assembled in the requested one is converted."""
+    """Choose the inferred or the requested format; if the requested one cannot be assembled, the result is converted to it."""
     request, parts, index_dtype = accesses.request, accesses.parts, index_dtype_of(accesses.operands, accesses.extents.values())
     inferred, why = infer_format(stmt, format == "infer", sum(bool(part.modulus) for part in parts), request.form.in_order)
     inferred = _assembled(inferred, inferred.lhs.tensor.format, index_dtype)
@@ -270,7 +270,7 @@ def _choose_format(stmt: Assignment, accesses: Accesses, facts: Facts, format: F
 
 
 def _fits_edges(stmt: Assignment, variables: Sequence[IndexVar]) -> bool:
-    """Whether loops in this order visit the block index of an uneven dimension before the index inside the block."""
+    """Whether loops in this order run over the block before the offset in the block, for each dimension with a partial last block."""
     edges = [access for access in accesses_in(stmt.rhs) if any(level.ends for level in access.tensor.format.levels)]
     return all([var for var in variables if var in edge.indices] == [var for var in edge.indices if var in variables] for edge in edges)
 
@@ -302,7 +302,7 @@ def _assembled(stmt: Assignment, fmt: Format, index_dtype: str) -> Assignment:
 
 
 def result_format(stmt: Assignment, parts: Sequence[Part]) -> Format:
-    """The result's format, given the part of a dimension that each index of the statement's result stands for."""
+    """The result's format; ``parts`` has, for each index of the result, the part of a dimension that it stands for."""
     fmt = stmt.lhs.tensor.format
     if all(part.is_whole for part in parts) or stmt.lhs.tensor.shares is not None:
         return fmt

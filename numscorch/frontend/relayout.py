@@ -92,8 +92,8 @@ def moving(order: int, last: int, back: bool = False) -> Request:
 def row_length(size: int) -> int:
     """The row stride of a copy, in values; long rows are padded to an odd number of cache lines.
 
-    Row strides of a power of two map a tile of columns to few cache sets. Whole cache lines avoid vector loads that cross
-    a line.
+    With a power of two as row stride, a tile of columns would lie in few cache sets. Whole cache lines avoid vector loads that
+    cross a line.
 
     >>> row_length(100), row_length(512), row_length(4000)
     (100, 528, 4016)
@@ -116,7 +116,7 @@ def strides_with_last(shape: Sequence[int], last: int | None) -> tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Slabs:
-    """Slabs of ``size`` coordinates of an index of ``extent``; ``dimensions`` maps operands to their dimension of that index."""
+    """Slabs of ``size`` coordinates of an index of ``extent``; ``dimensions`` has the dimension with this index, by operand."""
 
     index: str
     size: int

@@ -92,7 +92,7 @@ class Request:
 
 @lru_cache(maxsize=4096)
 def only_patterns(request: Request) -> frozenset[int]:
-    """The operands whose pattern alone is read: the mask, and operands that occur only inside ``stored``.
+    """The operands of which only the pattern is read: the mask, and operands that occur only inside ``stored``.
 
     >>> from .statements import parse_program
     >>> only_patterns(parse_program("E[i,j] = stored(M[i,j]) * stored(S[i,j]) * exp(S[i,j])")[0].request)
@@ -201,7 +201,7 @@ class Operand:
         spreads: imbalance of a sparse operand's rows, see ``Pattern.spreads``.
         has_long_rows: whether one row holds a large share of all entries.
         peaks: frequency of the most frequent coordinate in each level, see ``Pattern.peaks``.
-        beside: position of the first operand that has the same pattern object, if an earlier one has.
+        beside: position of the first operand with the same pattern object; None if no earlier operand has it.
     """
 
     format: Format
@@ -234,7 +234,7 @@ def row_major(shape: Sequence[int]) -> tuple[int, ...]:
 
 
 def sizes_of(operands: Sequence[Operand]) -> tuple[int, ...]:
-    """The sizes of operands: of each one its shape, and then its strides unless it is sparse or contiguous."""
+    """The sizes of operands, one after the other: the shape, then the strides unless the operand is sparse or contiguous."""
     return tuple(chain.from_iterable(op.shape if op.is_row_major else (*op.shape, *op.strides) for op in operands))
 
 

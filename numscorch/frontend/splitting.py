@@ -122,7 +122,7 @@ def split(
     read = {at: term if _can_be_native(term, sizes, sums) else term.without_parts() for at, term in terms.items()}
     for at, fmt in _in_order(read, appended).items():
         if fmt is not read[at].format and any(level.alone is not level for level in read[at].format.levels):
-            read[at] = read[at].without_parts()  # the sorted format would not exploit the blocks
+            read[at] = read[at].without_parts()  # a sorted format would not have the blocks
     while True:
         signatures: dict[str, set[tuple[Part, ...]]] = {}  # the distinct splits of each index
         for term in (*read.values(), *written):
@@ -137,7 +137,7 @@ def split(
 
 
 def _signature(fmt: Format) -> dict[int, tuple[Part, ...]]:
-    """For each dimension, its stored parts, outermost first, normalized to dimension 0."""
+    """The stored parts of each dimension, outermost first, written as parts of dimension 0 so that they can be compared."""
     parts: dict[int, list[Part]] = {}
     for part in sorted(fmt.parts, key=lambda p: -p.divisor):
         if part.minus is None:

@@ -38,7 +38,7 @@ from .requests import MOST_OPERANDS, NAMES, Request
 Variables = frozenset[IndexVar]
 SEPARATOR = re.compile(r"[;\n]")
 INDEX = re.compile(r"[A-Za-z]\d*")  # longer names could collide with variables and functions of generated kernels
-SIZE = ":"  # prefix of an operand of ones along an index
+SIZE = ":"  # prefix of the name of an operand of ones, followed by its index
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +170,7 @@ def tensor_names(text: str) -> frozenset[str]:
 
 
 def _in_order(part: ProgramPart) -> ProgramPart:
-    """Require sorted rows of a part whose result is read by later parts."""
+    """The part, with the requirement that the rows of its result are sorted, since later parts read it."""
     request = part.request
     return part if request.form.in_order else replace(part, request=replace(request, form=replace(request.form, in_order=True)))
 
@@ -184,12 +184,12 @@ def _is_sum(expr: Expr) -> TypeGuard[Binary]:
 
 
 def valued_access(access: Access) -> Access:
-    """The access as an access to values, so that a tensor whose pattern and values are both read is one operand."""
+    """The access with values: a tensor of which both the pattern and the values are read is one operand."""
     return replace(access, tensor=replace(access.tensor, dtype="float32"))
 
 
 class _Splitter:
-    """Collects the parts of one statement; ``before`` temporaries of earlier statements precede its own."""
+    """Collects the parts of one statement; ``before`` is the number of temporaries of earlier statements."""
 
     def __init__(self, lhs: Access, before: int, text: str):
         self.lhs, self.before, self.text = lhs, before, text
@@ -215,7 +215,7 @@ class _Splitter:
         return Access(TensorVar(name, dense(len(indices))), indices)
 
     def final(self, rhs: Expr) -> Expr:
-        """The right side after its inner reductions; a reduction of the whole right side stays in the statement."""
+        """The right side, with temporaries for its inner reductions; a reduction of the whole right side stays in the statement."""
         reduced = _uses(rhs).difference(self.lhs.indices)
         return self.reduced(rhs, reduced) if _is_sum(rhs) else self._inside(rhs, reduced)[0]
 
@@ -229,9 +229,9 @@ class _Splitter:
         return self.add((v for v in variables_in(inner) if v not in remaining), inner) if remaining else inner
 
     def _inside(self, expr: Expr, variables: Variables, outer: Variables = frozenset()) -> tuple[Expr, Variables]:
-        """Reduce variables that a single argument uses inside that argument; return the expression and the remaining variables.
+        """If only one argument uses a variable, reduce the variable inside it; return the expression and the remaining variables.
 
-        ``outer`` are the variables of the surrounding factors, which count as uses.
+        ``outer`` are the variables that the surrounding factors use.
         """
         match expr:
             case Binary("*", left, right):

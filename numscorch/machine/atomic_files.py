@@ -22,7 +22,7 @@ from secrets import token_hex
 from typing import BinaryIO
 
 DRAFT = ".numscorch.tmp"  # suffix of temporary files
-UNFOLLOWED = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0)  # O_NONBLOCK: opening a FIFO would wait for a writer
+UNFOLLOWED = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0)  # without O_NONBLOCK, opening a FIFO would wait for a writer
 # errors raised by reading a damaged archive; RuntimeError includes NotImplementedError
 NOT_WHOLE = (ValueError, EOFError, OverflowError, RuntimeError, zipfile.BadZipFile, zlib.error, lzma.LZMAError)
 

@@ -32,7 +32,7 @@ class Counts:
         compiling: time spent on compiling them, in seconds.
         recent: kernels that were compiled or loaded since the last pause.
         seconds: time spent on the recent kernels.
-        ended: when the last kernel was ready, by ``time.monotonic``.
+        ended: the time of ``time.monotonic`` at which the last kernel was ready.
         active: kernels that are being compiled or loaded.
     """
 
@@ -60,7 +60,7 @@ _goal: Goal | None = None
 
 
 def tell(name: str, text: str, seconds: float) -> None:
-    """Log a compiled file. Once per process, if compiling took longer than ``LONG``, also log how to avoid it."""
+    """Log that a kernel was compiled. Once per process, if compiling took longer than ``LONG``, also log how to avoid it."""
     with _lock:
         before = counts.compiling
         counts.compiling += seconds
@@ -92,7 +92,7 @@ def waiting(text: str) -> Iterator[None]:
     """Show a progress line on stderr while a kernel is compiled.
 
     The line appears after one second of compiling and is erased at the end. It names the kernel and counts the finished
-    ones. It appears only if stderr is a terminal or belongs to a notebook. ``NUMSCORCH_PROGRESS=0`` or
+    kernels. It appears only if stderr is a terminal or belongs to a notebook. ``NUMSCORCH_PROGRESS=0`` or
     ``logging.getLogger("numscorch").setLevel(logging.ERROR)`` disables it.
 
     >>> with waiting(""):

@@ -75,7 +75,7 @@ def deferred() -> Iterator[None]:
     """
     in_main_thread = threading.current_thread() is threading.main_thread()
     handler = signal.getsignal(signal.SIGINT) if in_main_thread else None
-    if not callable(handler):  # it is the system's, or another thread's
+    if not callable(handler):  # not a Python handler, or not the main thread
         yield
         return
     arrived: list[FrameType | None] = []

@@ -29,14 +29,14 @@ from .memory import parse_size
 
 PACKAGE = "numscorch_kernels"
 DEFAULT_LIMIT = "512M"
-ROOM = ".room"  # file with the number of kernels that fit before the folder is scanned again, and the limit it is based on
+ROOM = ".room"  # file with the number of kernels that fit before the folder is scanned again, and the size limit that it assumes
 LARGEST = 1 << 20  # upper estimate of the bytes of a kernel with its machine code
 CODE = "__pycache__"  # subfolder of the machine code
 NAME = r"kernel_[0-9a-f]{16}(?:_serial)?"  # names of kernels (_serial: older versions); other files are left alone
 ABANDONED_AFTER = 3600.0  # seconds after which a temporary file counts as left by a crashed process
 log = logging.getLogger("numscorch")
 
-_unusable: dict[Path, str] = {}  # folders whose last write failed, which detects a full disk, and the reasons
+_unusable: dict[Path, str] = {}  # folders whose last write failed, as on a full disk, with the reason
 _private: tuple[int, Path] | None = None  # process id and its private folder
 
 
@@ -89,7 +89,7 @@ def status() -> Status:
 
 
 def check_writing() -> Status:
-    """The status after writing and deleting a file of a kernel's size, which detects a full disk."""
+    """The status after a file as large as a kernel was written and deleted, to detect a full disk."""
     requested = _requested()
     if _prepare(requested) is None:
         with _failures_noted(requested):
@@ -136,7 +136,7 @@ def _platform_cache() -> Path:
 
 
 def _prepare(path: Path) -> str | None:
-    """Create the folder and its subfolder for machine code; the problem with them, or None."""
+    """Create the folder and its subfolder for machine code; return the problem if they cannot be used, else None."""
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         compiled = path / CODE
@@ -147,7 +147,7 @@ def _prepare(path: Path) -> str | None:
 
 
 def distrust(path: Path) -> str | None:
-    """The reason why code in a folder is not trusted or the folder is not writable; None if neither."""
+    """The reason why a folder cannot be used: its code is not trusted, or it is not writable; None if it can."""
     info = path.stat()
     if hasattr(os, "geteuid"):  # Windows protects the folder, which is in the user's profile
         if {info.st_uid, path.lstat().st_uid} != {os.geteuid()}:  # check a link and its target

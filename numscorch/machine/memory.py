@@ -93,7 +93,7 @@ def check_workspace(values: int, each: int, where: object, other: str) -> None:
 
 
 def compressed_instead(order: int) -> str:
-    """The suggestion in errors about formats that store more than the entries.
+    """The suggestion for errors about a format that stores more than its entries, such as a dense one.
 
     >>> compressed_instead(2), compressed_instead(1)
     ('use compressed levels, which store just the entries, as in ns.DCSR', "use compressed levels, which store just the entries, as in 's'")

@@ -49,7 +49,7 @@ def cache_sizes(linux: Path = LINUX) -> list[int]:
 
 
 def _sizes_of_macos() -> list[int]:
-    """The cache sizes that sysctl reports; for an unknown name, it prints an empty line or an error."""
+    """The cache sizes that sysctl reports. For an unknown name, sysctl prints an empty line or an error."""
     try:
         process = subprocess.run(["/usr/sbin/sysctl", "-n", *MACOS], capture_output=True, text=True, timeout=5, check=False)
     except (OSError, subprocess.SubprocessError):

@@ -45,7 +45,7 @@ Guard = AbstractContextManager[Any]
 class Gate:
     """A context manager around each parallel kernel, which is closed during a fork.
 
-    TBB stops its threads before a fork, and deadlocks if a kernel of another Python thread is running.
+    TBB stops its threads before a fork. It would deadlock if a kernel of another Python thread were running.
 
     >>> gate = Gate()
     >>> with gate:
@@ -85,7 +85,7 @@ class Gate:
             self._changed.notify_all()
 
 
-GUARDS: dict[str | None, Callable[[], Guard]] = {"workqueue": threading.Lock, "tbb": Gate}  # by the layer; others need none
+GUARDS: dict[str | None, Callable[[], Guard]] = {"workqueue": threading.Lock, "tbb": Gate}  # keyed by the layer; other layers need none
 
 
 @dataclass(slots=True)
@@ -96,7 +96,7 @@ class _State:
     prepare_lock: Guard
     most: int  # maximum number of workers: the number of CPUs or, after ``prepare``, Numba's thread count
     layer: str | None = None  # set by ``prepare``
-    preset: str = ""  # why the layer was not chosen here, if it was not
+    preset: str = ""  # reason for the layer if ``prepare`` could not choose it; else empty
     serial: bool = False
     forked_by_main: bool = True
 
@@ -125,7 +125,7 @@ def call_lock() -> Guard:
 
 
 def layer() -> tuple[str, str]:
-    """The threading layer (``tbb``, ``omp`` or ``workqueue``) and the reason for it. Starts the layer if needed."""
+    """The threading layer (``tbb``, ``omp`` or ``workqueue``), and why it is used. Starts the layer if needed."""
     prepare()
     name = _state.layer or "none"
     return name, _state.preset or _why(name)
@@ -155,7 +155,7 @@ def _start() -> None:
 
 
 def _launch(numba: Any) -> str:
-    """Start the layer, and restore torch's thread count and multiprocessing's start method, which starting it changes."""
+    """Start the layer. This changes torch's thread count and multiprocessing's start method, so restore both."""
     threads, start_method = torch.get_num_threads(), multiprocessing.get_start_method(allow_none=True)
     try:
         numba.get_num_threads()
@@ -193,7 +193,7 @@ def shares_openmp() -> bool:
 
 @cache
 def _tbb_problem() -> str | None:
-    """Load TBB's library from its wheel, which the system's loader does not search; the problem, or None."""
+    """Load TBB's library from its wheel, where the system's loader does not search; return the problem, or None."""
     try:
         files = metadata.files("tbb") or []
     except metadata.PackageNotFoundError:
