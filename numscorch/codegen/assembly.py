@@ -220,7 +220,7 @@ def fill_of(stmt: ix.Stmt) -> float:
 
 
 def _loop_ir(stmt: ix.Stmt, operands: list[ix.Access], stage: Stage) -> Block:
-    """Return the statement's loop IR, within the code that an assembled result needs."""
+    """Return the statement's loop IR, wrapped in the code that an assembled result needs."""
     env = Env(tuple(a for a in operands if not a.tensor.is_dense), _kind_of(stmt, stage)(ix.result_of(stmt), stage))
     body = lower(stmt, env)
     return body if has_threads(body) else (*stamps(stmt), *env.assembly.in_block(body, Const(0)))
@@ -275,7 +275,7 @@ def _room_of(space: ix.Access) -> tuple[str, str]:
 
 
 def must_be_zeroed(stmt: ix.Stmt) -> bool:
-    """Whether the result needs initial values, because an entry may stay unwritten or is added to.
+    """Whether the result needs initial values: an entry may stay unwritten, or terms are added to it.
 
     Every entry is written if each loop around the result's assignment runs over a variable of the result and skips no coordinate.
     """

@@ -238,7 +238,7 @@ def followed_loop(var: IndexVar, iterators: list[Iterator], env: Env, lattice: L
 
 
 def lower_blended(stmt: Forall, env: Env, lower: Lower) -> Block:
-    """Lower a merge without branches to one loop for each set of operands, which runs while all of them have entries.
+    """Lower a merge without branches: for each set of operands, one loop runs while all operands of the set have entries.
 
     The operand with the next coordinate is practically random, so a branch on it is mispredicted half of the time. Instead,
     each step reads the values of all operands. Each operand has a mask, with all bits set if it is present. The mask selects
@@ -256,7 +256,7 @@ def lower_blended(stmt: Forall, env: Env, lower: Lower) -> Block:
     appends, ahead = not result_of(stmt).tensor.is_scalar, isinstance(stmt.tag, Blend) and stmt.tag.ahead
 
     def merge_blended(loop: While, walked: list[Iterator], point: frozenset[str]) -> Stmt:
-        """Run faster loops first: one while two rows have equal coordinates, and one up to the last entry of either row."""
+        """Put faster loops before a loop: one for equal coordinates of two rows, and one that loads coordinates ahead."""
         equal = (_walk_equal(var, walked, env, lattice, case),) if appends else ()
         return If(loop.condition, (*equal, _merge_ahead(var, walked, env, lattice, point, case), loop))
 

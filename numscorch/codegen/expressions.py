@@ -134,14 +134,14 @@ def _present(factor: Expr, env: Env) -> LoopExpr:
 
 
 def _operated(op: str, left: LoopExpr, right: LoopExpr, dtype: str) -> LoopExpr:
-    """Return an arithmetic operation: integers wrap around, and a complex quotient by 0, which Numba refuses, is not finite."""
+    """Return an operation in which integers wrap around and complex numbers may be divided by 0, which Numba refuses."""
     if DTYPES[dtype].kind == "integer" and op in WRAPPING:
         return call(WRAPPING[op], left, right)
     return call("divide", left, right) if op == "/" and DTYPES[dtype].kind == "complex" else BinOp(op, left, right)
 
 
 def joined(op: str, left: LoopExpr, right: LoopExpr, in_lanes: bool = False) -> LoopExpr:
-    """Join two terms of a reduction, or two registers of terms."""
+    """Combine two terms of a reduction, or two registers of terms, by its operator."""
     function = REDUCTIONS[op].function
     if in_lanes:
         return call(REGISTER_FUNCTIONS[function or op[0]], left, right)
@@ -229,7 +229,7 @@ def in_registers(expr: Expr) -> tuple[str, tuple[Expr, ...]]:
 
 
 def gathered_product(expr: Expr, var: IndexVar, it: Iterator, lanes: int, env: Env) -> Product:
-    """Lower a product at a register of consecutive positions, where the values of the iterated operand are contiguous."""
+    """Lower a product at consecutive positions that fill a register; the iterated operand's values are contiguous there."""
 
     def is_uniform(part: Expr) -> bool:
         return not any(var in access.indices or access.tensor.name in env.varying for access in accesses_in(part))

@@ -76,7 +76,7 @@ class Kernel:
         """A function of the words and the number of workers that runs the kernel.
 
         It raises the exceptions of the kernel's functions: DivisionError if an integer is divided by 0, MemoryError if the
-        kernel can't allocate its temporary arrays. The workers finish first.
+        kernel can't allocate its temporary arrays. They are raised after all workers finish.
         """
         if self._run is None:
             self._run = self._runner()

@@ -200,7 +200,7 @@ def sum_of_blocks(total: Var, dtype: str) -> Block:
 def _lower_entries(stmt: ix.Where, producer: ix.Forall, tag: ix.FlatSum, target: ix.TensorVar, env: Env) -> Block:
     """Sum the entries in full steps of all registers, then the remaining entries one by one, and run the consumer.
 
-    Blocks consist of full steps. Their number does not depend on the number of threads, and their sums are added in order.
+    Blocks consist of full steps. The number of blocks does not depend on the number of threads, and their sums are added in order.
     """
     loops, term = ix.loops_of(producer), next(ix.assignments(producer))
     walked = next(a.tensor for a in ix.accesses_in(term.rhs) if not a.tensor.is_scalar and a.tensor.shares is None)

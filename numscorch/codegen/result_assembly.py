@@ -45,7 +45,7 @@ class Assembly:
 
     @property
     def bounding(self) -> bool:
-        """Whether the stage only counts insertions: per row, for the maximum (``bound``), or in total (``room``)."""
+        """Whether the stage only counts insertions: the maximum per row (``bound``), or the total (``room``)."""
         return self.stage in ("bound", "room")
 
     @property
@@ -172,8 +172,8 @@ class Appending(Assembly):
 class Placement(Assembly):
     """Assembly of entries that arrive out of storage order: each is written to its final position.
 
-    ``heads`` has a number for each worker and each parent of the result's sparse levels. While counting, it is the number of
-    the worker's entries below the parent. While filling, it is the position of the next such entry. Each worker runs the same
+    ``heads`` has a number for each worker and each parent of the result's sparse levels. In the counting stage, it is the
+    number of the worker's entries below the parent; in the filling stage, the position of the next such entry. Each worker runs the same
     blocks in both stages.
     """
 

@@ -25,7 +25,7 @@ def lower_transposed(stmt: ix.Forall, lanes: int, env: Env) -> Block:
 
 
 def _squares(source: ix.Access, target: ix.Access, outer: ix.IndexVar, inner: ix.IndexVar, lanes: int, env: Env) -> Block:
-    """Copy adjacent squares at one place."""
+    """Return the code that copies the adjacent squares of one step."""
     here = env.bind(outer, Var(outer.name)).bind(inner, Var(inner.name))
     apart, between = stride_of(source, source.indices.index(inner)), stride_of(target, target.indices.index(outer))
     squares = []

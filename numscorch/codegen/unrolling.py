@@ -143,7 +143,7 @@ def _sum_at(stmt: ix.Forall, producer: ix.Stmt, target: ix.TensorVar, number: in
 
 
 def _in_tile(block: Block, parts: list[Var], tile: Var) -> Block | None:
-    """Make a block that adds to several registers side by side add to a tile of them; None if they have no common factor.
+    """Turn a block that adds to several registers into one that adds to a tile of them; None if their terms share no factor.
 
     >>> t, u, s, x, y, z = (Var(name) for name in ("t", "u", "s", "x", "y", "z"))
     >>> _in_tile((Assign(t, call("fma", x, y, t)), Assign(u, call("fma", x, z, u))), [t, u], s) == (Assign(s, call("dots", x, y, z, s)),)
@@ -171,7 +171,7 @@ def _in_tile(block: Block, parts: list[Var], tile: Var) -> Block | None:
 
 
 def _value_of_tile(values: list[Expr], parts: list[Var], tile: Var) -> Expr | None:
-    """Combine the values of several registers into the value of a tile of them; None if they have no common factor."""
+    """Combine the values of several registers into the value of a tile of them; None if the values share no factor."""
     if values == [values[0]] * len(parts) and isinstance(first := values[0], Call) and first.function == "splat":
         return call("splat", *first.args, len(parts))
     products = [v.args for v in values if isinstance(v, Call) and v.function in ("fma", "dot") and v.args[2] in parts]

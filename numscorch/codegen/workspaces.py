@@ -131,7 +131,7 @@ def _join_absent(producer: ix.Stmt, space: ix.Access) -> Block:
 
 
 def _steps(variables: list[ix.IndexVar]) -> Expr:
-    """Return the number of steps of a loop nest over these variables; in floating point for several, since it may exceed int64."""
+    """Return the number of steps of a loop nest over these variables. With several, it is a float, since it may exceed int64."""
     one: Expr = Const(1) if len(variables) < 2 else Const(1.0, "float64")
     return reduce(mul, map(size_of, variables), one)
 
@@ -193,7 +193,7 @@ def _add(stmt: ix.Assignment, place: Expr, env: Env) -> tuple[Block, Block]:
 
 
 def lower_laid_out(stmt: ix.Where, space: ix.TensorVar, env: Env, lower: Lower) -> Block:
-    """Write a row with a new stamp, then let the consumer look it up by coordinate."""
+    """Write a row under a new stamp, then run the consumer, which looks up the row's values by coordinate."""
     read = replace(env, operands=(*env.operands, ix.result_of(stmt.producer)))
     return (Accumulate(_part(space.name, "stamp"), Const(1)), *lower(stmt.producer, env), *lower(stmt.consumer, read))
 
@@ -218,7 +218,7 @@ def append(stmt: ix.Assignment, env: Env) -> Block:
 
 
 def appends(consumer: ix.Stmt, env: Env) -> bool:
-    """Whether the consumer appends an entry only if there is a term. A pruned result decides by value instead."""
+    """Whether the consumer appends an entry only if it has a term. In a pruned result, the entry's value decides instead."""
     result = ix.result_of(consumer).tensor
     if not env.assembly.access.tensor.is_assembled or result.prunes:
         return False
@@ -279,7 +279,7 @@ def append_pruned(stmt: ix.Assignment, env: Env) -> Block:
 
 
 def _is_kept(stmt: ix.Assignment, test: PruningTest, env: Env) -> tuple[Block, Expr]:
-    """Return the setup of the test, and whether one value is kept."""
+    """Return the setup of the test, and the expression that is 1 if a value is kept."""
     if stmt.lhs.tensor.largest is not None:
         n, m = stmt.lhs.tensor.largest
         if not isinstance(test.value, ix.Access) or len(test.value.indices) != 1:

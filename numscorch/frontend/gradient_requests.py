@@ -181,7 +181,7 @@ def request_counting_ties(request: Request, is_sparse: bool, sparse: tuple[int, 
 
     Its operands are, in order: the result's pattern if the result is sparse, the result, the operands except the mask, and
     ones in the patterns of the operands ``sparse``. If a product has ``sparse`` operands, the request visits stored terms
-    only, and subtracts 1 for each of them where the result is 0. The caller adds the number of all terms there.
+    only, and where the result is 0, it subtracts 1 for each stored term. There, the caller adds the number of all terms.
     """
     subs, value, offset = request.subscripts, terms_of(value_of_request(request), request.op), 1 + is_sparse
     positions = [at for at in range(len(subs.operands)) if at != request.mask]

@@ -148,7 +148,7 @@ def check_loops(problem: Problem, options: Options) -> None:
     """Reject a schedule that names a loop the statement does not have; a split index has one loop for each part.
 
     Raises:
-        ScheduleError: names the available loops.
+        ScheduleError: a loop does not exist; the text names the available loops.
     """
     loops = [var.name for var in variables_in(problem.stmt.rhs)]
     for directive, wanted in (("parallelize", options.parallel), ("vectorize", options.vector)):

@@ -103,7 +103,7 @@ def row_length(size: int) -> int:
 
 
 def strides_with_last(shape: Sequence[int], last: int | None) -> tuple[int, ...]:
-    """Strides, in values, of a tensor whose dimension ``last`` is contiguous and padded; unpadded and row-major by default.
+    """Strides, in values, of a tensor whose dimension ``last`` is contiguous and padded; row-major and unpadded if it is None.
 
     >>> strides_with_last((2, 3, 4), 0), strides_with_last((2, 3), None)
     ((1, 8, 2), (3, 1))

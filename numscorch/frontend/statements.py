@@ -198,7 +198,7 @@ class _Splitter:
     def add(self, indices: Iterable[IndexVar], value: Expr, op: str = "=", name: str = "") -> Access:
         """Add a part with these result indices, and return the access to its result.
 
-        A temporary has a number for its name, because users' tensors cannot.
+        The name of a temporary is a number, which cannot name a user's tensor.
         """
         indices = tuple(indices)
         accesses = list(dict.fromkeys(valued_access(access) for access in accesses_in(value)))

@@ -219,7 +219,7 @@ def _from_name(text: str) -> Format | None:
 
 
 def as_format(value: object) -> Format:
-    """Convert a Format or its text to a Format.
+    """Return a Format unchanged, or convert its text to a Format.
 
     Raises:
         FormatError: the argument is neither, or is a function such as ``COO`` without its parameters.

@@ -45,7 +45,7 @@ def levels_of_letters(text: str) -> tuple[Level, ...]:
 
 
 def _unknown(text: str, letter: str) -> str:
-    """The error text for a format that is neither a name nor letters: the closest name and all names.
+    """The error text for a format that is neither a name nor letters; it suggests the closest name and lists all names.
 
     >>> print(_unknown("CRS", "C"))
     unknown format 'CRS': did you mean CSR? valid formats are CSR, CSC, DCSR, DCSC, COO(2), CSF(3), ELL, DIA, BCSR(4, 4), NM(2, 4), ...

@@ -212,7 +212,7 @@ def _call_without_zeros(function: str, args: tuple[Expr, ...]) -> Expr:
 
 
 def may_raise(expr: Expr) -> bool:
-    """Whether the expression divides integers by an operand, which raises DivisionError where that is 0.
+    """Whether the expression divides integers by an operand, which raises DivisionError if the operand is 0.
 
     >>> from .format import CSR
     >>> from .index import TensorVar

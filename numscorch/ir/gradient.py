@@ -15,8 +15,8 @@ _parsed = lru_cache(maxsize=256)(parse_expr)
 def derivative(expr: Expr, name: str) -> Expr:
     """The derivative of an expression with respect to the tensor with this name, at the coordinates where it is read.
 
-    Where a function is not differentiable, the derivative is torch's: 0 for ``relu`` and ``abs`` at 0, and for ``maximum``
-    of equal numbers, half for each argument.
+    Where a function is not differentiable, the derivative is torch's: 0 for ``relu`` and ``abs`` at 0; for ``maximum`` of
+    equal numbers, 0.5 for each argument.
 
     >>> from .notation import parse_expr
     >>> for text in ("A[i] * B[i]", "exp(2 * A[i])", "B[i] / A[i]", "relu(A[i]) + B[i]", "B[i] > A[i]"):

@@ -65,8 +65,8 @@ class TensorVar:
             stride, known at run time.
         shares: the operand whose pattern a sparse result or a workspace shares.
         is_returned: whether it is a dense result returned in addition to the main one.
-        prunes: whether an assembled result stores only the entries for which the condition of its value,
-            ``where(condition, value, 0)``, holds.
+        prunes: whether an assembled result stores only some entries. Its value is ``where(condition, value, 0)``, and the
+            entries for which the condition holds are stored.
         largest: (n, m) if a result that prunes stores only the n largest of every m consecutive entries along the last
             dimension, by absolute value.
     """
@@ -108,7 +108,7 @@ class TensorVar:
 
     @property
     def has_values(self) -> bool:
-        """Whether it has values. The stored entries of a pattern or a relation are 1."""
+        """Whether it has values. Patterns and relations have none; each of their stored entries stands for 1."""
         return self.dtype not in (PATTERN, RELATION)
 
     def __str__(self) -> str:
@@ -138,7 +138,7 @@ class Access:
 
 @dataclass(frozen=True, slots=True)
 class Literal:
-    """A number; ``is_float`` distinguishes 2.0, which promotes integers to floats, from 2, and ``signs`` -0.0 from 0.0."""
+    """A number. ``is_float`` distinguishes 2.0 from 2, since 2.0 promotes integers to floats; ``signs`` distinguishes -0.0 from 0.0."""
 
     value: float | complex
     dtype: str

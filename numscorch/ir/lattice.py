@@ -70,7 +70,7 @@ def make_lattice(var: IndexVar, expr: Expr) -> Lattice:
 
 
 def least_sets(expr: Expr, names: Collection[str]) -> list[frozenset[str]]:
-    """The minimal sets of these operands for which the expression is nonzero if all other operands are absent.
+    """The minimal sets of operands that make the expression nonzero if all other operands are absent.
 
     >>> from ..ir.notation import parse_expr
     >>> [sorted(chosen) for chosen in least_sets(parse_expr("A[i] * B[i] + C[i] * x[i]"), "ABC")]

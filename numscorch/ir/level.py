@@ -260,7 +260,7 @@ class Level:
         raise NotImplementedError
 
     def entered(self, mode: Mode, coordinate: Expr) -> Expr | None:
-        """For a spaced level: insert a coordinate and return its position; None if entries are appended."""
+        """For a spaced level: the call that inserts a coordinate and returns its position; None if entries are appended."""
         return None
 
     def closed(self, mode: Mode, end: Expr) -> Call | None:
@@ -345,7 +345,7 @@ class Level:
         return size
 
     def array_dtype(self, name: str) -> str | None:
-        """The fixed data type of an index array; None if it has the tensor's index type."""
+        """The data type of an index array if the level fixes it; None if the array has the tensor's index type."""
         return None
 
 
@@ -353,7 +353,7 @@ def check_parameters(level: Level) -> None:
     """Check that the parameters of a level can be written in the text of a format.
 
     Raises:
-        FormatError: one is neither an integer nor a bool.
+        FormatError: a parameter is neither an integer nor a bool.
     """
     for field in fields(level):
         value = getattr(level, field.name)

@@ -15,7 +15,7 @@ Size = TypeVar("Size", int, Expr)
 
 
 class Strided(Level):
-    """Equally many positions below each parent: position = parent position * stride + offset; the offset is the coordinate."""
+    """The same number of positions below each parent: position = parent position * stride + offset; the offset is the coordinate."""
 
     __slots__ = ()
 

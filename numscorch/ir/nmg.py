@@ -22,7 +22,7 @@ from .padded import Fixed
 
 @dataclass(frozen=True, slots=True)
 class Sharing(Strided):
-    """The parameters of both levels: n values of every m, and g coordinates per chunk for each of the C(m, n) combinations."""
+    """The parameters that both levels have: n of every m values, and g coordinates per chunk for each of the C(m, n) combinations."""
 
     n: int
     m: int
@@ -122,7 +122,7 @@ class Grouped(CoordinateArray, Sharing):
         return crd
 
     def _order(self, used: np.ndarray, first: int) -> np.ndarray:
-        """The argsort of each chunk by combination, of the shape of ``used``: (parents, chunks, coordinates of a chunk)."""
+        """The argsort of each chunk by combination. Its shape is that of ``used``: (parents, chunks, coordinates of a chunk)."""
         width = used.shape[2]
         capacity = np.diff(starts(width, self.kinds))
         kinds, failed = assigned(used.reshape(-1, width), masks(self.n, self.m), capacity)

@@ -80,7 +80,7 @@ def _determined(operands: Sequence[Access], known: set[IndexVar]) -> set[IndexVa
 def in_storage_order(result: Access, operands: Sequence[Access], order: Sequence[IndexVar]) -> bool:
     """Whether loops in this order, which visit each entry once, produce the result in storage order.
 
-    Only the coordinates of the last level may be unordered below a parent; they can be sorted there.
+    Only the coordinates of the last level may be unordered, since they can be sorted below each parent.
     """
     walked = list(order)
     unordered = {

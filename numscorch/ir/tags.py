@@ -85,7 +85,7 @@ class Positions(BaseTag):
 
 @dataclass(frozen=True, slots=True)
 class FlatSum(BaseTag):
-    """Sum all entries of the operand below in one loop over positions, in tiles of ``registers`` registers of ``lanes`` values.
+    """Sum all entries of one operand in a single loop over positions, in tiles of ``registers`` registers of ``lanes`` values.
 
     Blocks of positions run in parallel.
     """
@@ -163,9 +163,9 @@ class Specialize(BaseTag):
 
 @dataclass(frozen=True, slots=True)
 class PartialSums:
-    """Add the loop's terms in registers of their own. ``widths`` are steps per register, then steps per sum of such registers, and so on.
+    """Add the loop's terms in separate registers. ``widths`` are steps per register, then steps per sum of such registers, and so on.
 
-    Without widths, one register takes all terms of the loop, before a sum around the loop takes that register.
+    Without widths, one separate register adds all terms of the loop, and is then added to the sum around the loop.
     """
 
     widths: tuple[int, ...] = ()

@@ -78,7 +78,7 @@ def can_take_positions(loop: Forall) -> bool:
 
 
 def can_join_dot_products(loop: Forall) -> bool:
-    """Whether the dot products of several positions can be reduced together: each is stored at its position of the pattern."""
+    """Whether the dot products of several positions can be reduced together. Each must be stored at its position of the pattern."""
     match loop.body:
         case Where(Assignment(lhs, _, "=" | "+=") as consumer, Forall(_, Assignment(), Vector())):
             iterated = walked(loop)

@@ -38,7 +38,7 @@ class ListWorkspace(Workspace):
 class Listed(ListWorkspace):
     """A dense array of values with a list of the inserted coordinates.
 
-    ``mark`` tells for each coordinate whether it is in the list.
+    ``mark`` tells whether a coordinate is in the list.
     """
 
     arrays: ClassVar[tuple[str, ...]] = ("list", "mark")

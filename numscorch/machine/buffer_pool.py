@@ -75,7 +75,7 @@ class Block:
 
 
 def _pooled(size: int) -> Memory:
-    """Take a buffer from the pool, or allocate one with this size after its first cache line boundary."""
+    """Take a buffer from the pool, or allocate one that has this size from its first cache line on."""
     try:
         return _free[size].pop()
     except (KeyError, IndexError):

@@ -25,7 +25,7 @@ ASK_FROM = 1 << 30  # bytes above which the limit is checked
 
 
 def flat(tensor: torch.Tensor) -> np.ndarray:
-    """A 1-D view of the memory that a strided tensor spans; a copy only for a lazily conjugated tensor."""
+    """A 1-D view of the memory that a strided tensor spans. A lazily conjugated tensor is copied first."""
     if tensor.is_conj():
         return flat(tensor.conj()).conj()
     span = 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True)) if tensor.numel() else 0

@@ -72,7 +72,7 @@ class Gate:
             self._changed.notify_all()
 
     def close(self) -> None:
-        """Block new kernels, and wait until the running ones have left."""
+        """Block new kernels, and wait until the running kernels have finished."""
         with self._changed:
             self._changed.wait_for(lambda: not self._closing)
             self._closing = True

@@ -53,6 +53,6 @@ def choose_layout(stored: P, copied: Iterable[tuple[IndexVar, P, float]], target
 
 
 def _sums_slowly(stmt: Assignment, order: Sequence[IndexVar], index: IndexVar) -> bool:
-    """Whether the sum would be faster with the index contiguous: it needs horizontal adds, or reads one cache line for each term."""
+    """Whether the sum needs horizontal adds or reads one cache line per term, so that it is faster if the index is contiguous."""
     around = [var for var in order[-2:-1] if var == index]
     return any(var not in stmt.lhs.indices for var in (order[-1], *around))

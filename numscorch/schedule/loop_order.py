@@ -54,8 +54,8 @@ class LoopOrder:
 def order_loops(stmt: Stmt, facts: Facts, target: Target = GENERIC, options: Options = AUTOMATIC) -> tuple[Stmt, str]:
     """Wrap an assignment in foralls, in the cheapest order or that of the options, and list the orders compared.
 
-    The assignment becomes ``+=`` if a variable is summed over. If each entry has one term, it becomes ``=``, unless entries
-    without a term are nonzero (semirings).
+    If a variable is summed over, the assignment becomes ``+=``. If no entry has more than one term, it becomes ``=``, except
+    for semirings, in which entries without a term are nonzero.
 
     Raises:
         ScheduleError: the order of the options does not name each variable once, or cannot be compiled.
@@ -228,7 +228,7 @@ class Orders:
         return self.is_placeable and not in_storage_order(self.stmt.lhs, self.operands, order)
 
     def are_written_once(self, order: tuple[IndexVar, ...]) -> bool:
-        """Whether loops in this order append or place each entry of the result when they reach its only term."""
+        """Whether each entry of the result has a single term, and is appended or placed when loops in this order reach it."""
         return self.is_placeable or (self.visits_once and in_storage_order(self.stmt.lhs, self.operands, order))
 
     def price(self, order: tuple[IndexVar, ...]) -> LoopOrder | None:

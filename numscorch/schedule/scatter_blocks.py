@@ -55,7 +55,7 @@ def scatter_blocks(stmt: Stmt, facts: Facts, target: Target = GENERIC, options: 
 
 
 class _Pass:
-    """Inserts blocks into a statement, given its sparse operands and facts, and lists its reasons."""
+    """Inserts blocks into a statement, given its sparse operands and facts, and lists the reason for each."""
 
     def __init__(self, walks: list[cost.SparseWalk], united: bool, facts: Facts, reasons: list[str]):
         self.walks, self.united, self.facts, self.reasons = walks, united, facts, reasons

@@ -90,7 +90,7 @@ def _choice(row: Access, var: IndexVar, outer: tuple[IndexVar, ...]) -> Choice |
 
 
 def _scatter_row(stmt: Stmt, row: Access, at: IndexVar, last: IndexVar) -> Stmt:
-    """Scatter the row at the start of the body of the loop over ``at``, and read the dense arrays instead of it."""
+    """Scatter the row where the body of the loop over ``at`` starts, and replace accesses to the row by the dense arrays."""
     space = Access(TensorVar(f"{row.tensor}_row", Format((Marked(),)), row.tensor.dtype), (last,))
 
     def scattered(loop: Forall) -> Forall:

@@ -117,7 +117,7 @@ def _sizes(access: Access) -> tuple[int, int]:
 
 
 def _registers(access: Access, tag: Vector, target: Target) -> int:
-    """Number of registers for each row; a factor needs another register, and so does a column that is used more than once."""
+    """Number of registers for each row. A factor takes one register; a column that is used more than once takes as many as a row."""
     each, rows = _sizes(access)
     most = (target.registers - 1) // (rows + (1 if each > 1 else 0))
     return min(tag.registers or tag.tail, 1 << (most.bit_length() - 1)) if most else 0

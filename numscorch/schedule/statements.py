@@ -38,7 +38,7 @@ def nested(loops: list[Forall], statements: Sequence[Stmt]) -> Stmt:
 
 
 def each_statement(change: Callable[Concatenate[Stmt, P], tuple[Stmt, str]]) -> Callable[Concatenate[Stmt, P], tuple[Stmt, str]]:
-    """Make a pass for one statement change each of several fused statements, below the loops that these share."""
+    """Extend a pass for one statement to fused statements: it changes each statement below the loops that all share."""
 
     @wraps(change)
     def change_each(nest: Stmt, /, *args: P.args, **named: P.kwargs) -> tuple[Stmt, str]:

@@ -74,7 +74,7 @@ def _values(access: Access, facts: Facts) -> float:
 
 
 def _tile_size(access: Access, var: IndexVar, facts: Facts, target: Target) -> int:
-    """The largest power of two whose tiles of an operand fit in their share of the cache; 0 if tiles do not pay."""
+    """The largest power of two for which a tile of the operand fits in its share of the cache; 0 if tiles do not pay."""
     total = _values(access, facts) * access.tensor.type.itemsize
     if total <= target.cache / tuning.TILED_SHARE:
         return 0

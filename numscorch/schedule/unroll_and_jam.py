@@ -95,8 +95,8 @@ def _choose_tile(var: IndexVar, outer: set[IndexVar], times: int, stmt: Stmt, fa
 def _pays_in_the_nearest(each: float, var: IndexVar, outer: set[IndexVar], times: int, stmt: Stmt, facts: Facts, target: Target) -> bool:
     """Whether tiles in the nearest cache save more loads from farther caches than they add.
 
-    Tiles save ``times`` loads of ``each`` bytes, or of the shared operands' bytes if these are fewer. In return, each tile rereads
-    the shared operands: sequentially, at full speed from a core's own cache and at half the speed from the last cache.
+    Tiles save ``times`` loads of ``each`` bytes, or of all bytes of the shared operands if these are fewer. In return, each tile
+    rereads the shared operands sequentially: from a core's own cache at full speed, from the last cache at half that speed.
     """
     total = sum(_bytes_of(access, facts) for access in operands_of(stmt) if var not in access.indices and access.tensor.has_values)
     shared = total / max(prod(facts.extent(v) for v in outer - {var}), 1.0)
@@ -147,5 +147,5 @@ def _is_merge(loop: Forall) -> bool:
 
 
 def _without_unrolling(stmt: Stmt) -> Stmt:
-    """Remove unrolled loops over positions; the coordinates at once already give enough independent sums."""
+    """Remove unrolling from loops over positions; the jammed coordinates already give enough independent sums."""
     return map_loops(stmt, lambda loop: replace(loop, tag=Serial()) if isinstance(loop.tag, Unroll) else loop)

@@ -156,7 +156,7 @@ def _tile_function(loops: list[Forall], body: Stmt, facts: Facts, target: Target
 def _vectorize_extreme(loops: list[Forall], body: Stmt, facts: Facts, target: Target) -> tuple[Stmt, str] | None:
     """Compute a maximum or minimum in registers; None for other statements.
 
-    Tiles of a contiguous loop around it stay in registers. Otherwise long rows take several positions at once.
+    If a contiguous loop is around it, its tiles stay in registers. Otherwise, several positions of a long row are processed at once.
     """
     if not isinstance(body, Where) or not isinstance(body.consumer, Assignment) or body.consumer.lhs.tensor.is_assembled:
         return None
@@ -179,7 +179,7 @@ def _vectorize_extreme(loops: list[Forall], body: Stmt, facts: Facts, target: Ta
 
 
 def take_positions(loop: Forall, term: Assignment, facts: Facts, target: Target) -> tuple[Forall, str] | None:
-    """Take several positions of a row at once, gathered into a register; None if that is impossible or doesn't pay."""
+    """Process several positions of a row at once, with gathers into a register; None if that is impossible or doesn't pay."""
     count = _entries_per_row(loop.var, term, facts)
     lanes = 0 if count is None else in_masks(count, _spread(loop.var, term, facts), target.lanes(term.lhs.tensor.dtype))
     if not lanes or not can_take_positions(loop):
@@ -203,7 +203,7 @@ def _transposed_nest(loops: list[Forall], lhs: Access, read: Access, target: Tar
 
 
 def _unroll_dot_products(loops: list[Forall], consumer: Assignment, producer: Stmt) -> list[Forall]:
-    """Let the innermost loop take several results at once if each is a dot product at an entry of a pattern."""
+    """Make the innermost loop compute several results at once if each is a dot product at an entry of a pattern."""
     match producer:
         case Forall(_, Assignment(), Vector(lanes)) if loops and lanes >= tuning.DOT_PRODUCTS:
             unrolled = replace(loops[-1], tag=Unroll(tuning.DOT_PRODUCTS), body=Where(consumer, producer))
@@ -229,7 +229,7 @@ def _tag(tiles: Tiling) -> Vector:
 
 
 def result_tag(tiles: Tiling) -> Vector:
-    """The tag of a loop that writes each place of a result, and may write a place twice.
+    """The tag of a loop that writes each place of a result, and for which writing a place twice is harmless.
 
     Overlapping tiles serve any extent of more than one tile, so that few kernels serve all sizes.
     """

@@ -124,7 +124,7 @@ def _longest_row(loops: list[Forall], assignment: Assignment, facts: Facts) -> f
 
 
 def _must_count(loops: list[Forall], assignment: Assignment) -> bool:
-    """Whether a row must count the terms of each value: several loops add terms to it, and absent terms change the value."""
+    """Whether a row must count the terms of each value, because several loops add terms to it and absent terms change it."""
     return _accumulates(loops, assignment) and counts_absent(assignment.op, assignment.rhs)
 
 
@@ -234,7 +234,7 @@ def _may_be_empty(factors: list[Expr], summed: set[IndexVar]) -> bool:
 
 
 def _is_below_stored(access: Access, variables: set[IndexVar]) -> bool:
-    """Whether the first level of an access with one of the variables lies directly below a sparse level."""
+    """Whether the first level of an access that one of the variables indexes is directly below a sparse level."""
     levels = access.tensor.format.levels
     first = next(at for at in range(len(levels)) if access.level_var(at) in variables)
     return first > 0 and not levels[first - 1].full
