@@ -59,7 +59,7 @@ def position_loop(var: IndexVar, it: Iterator, env: Env, body: Body, bounds: Bou
 
 
 def _walked_alone(iterators: list[Iterator], lattice: Lattice) -> Iterator | None:
-    """Return the operand of an intersection to walk if all others have every coordinate up to some end; else None."""
+    """Return the only operand that an intersection has to walk, if all others have every coordinate below some end; else None."""
     walked = [it for it in iterators if not it.level.ends]
     alone = len(walked) == 1 < len(iterators) and lattice.points == (lattice.iterated,)
     return walked[0] if alone and (walked[0].level.is_unique or walked[0].is_single) and walked[0].here is None else None
@@ -208,7 +208,7 @@ def united_loop(var: IndexVar, iterators: list[Iterator], env: Env, lattice: Lat
 
 
 def gallop_loop(var: IndexVar, iterators: list[Iterator], env: Env, lattice: Lattice, case: Case, leader: str) -> Block:
-    """Walk the leader; at each step, search the other operands for their first coordinate that is not less.
+    """Walk the leader; at each step, search the other operands for their first coordinate at or after the leader's.
 
     Raises:
         ScheduleError: the loop is not an intersection that includes the leader, or a level can't be searched.

@@ -149,7 +149,7 @@ def joined(op: str, left: LoopExpr, right: LoopExpr, in_lanes: bool = False) -> 
 
 
 def presence(expr: Expr, env: Env) -> tuple[LoopExpr | None, Env]:
-    """Return when an access, product, quotient or remainder is present (None: always), and the environment where it is.
+    """Return the condition for an access, product, quotient or remainder to be present (None: always), and the environment then.
 
     A product with an absent factor is 0, whatever its other factors are: an absent entry times infinity adds no term to a sum.
     """

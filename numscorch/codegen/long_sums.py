@@ -147,7 +147,7 @@ def _adds_to(name: str, value: Expr) -> bool:
 
 
 def _in_blocks(loop: For | While, var: Var, step: int, sums: Sums) -> Stmt:
-    """Split a loop into blocks, and blocks of blocks, with its widths. A run of positions may be short: then no block is used."""
+    """Split a loop into blocks, and blocks of blocks, with its widths. A short run of positions uses no blocks."""
     if loop.sums is None or not loop.sums.widths:
         return loop
     widths = [width * step for width in loop.sums.widths]

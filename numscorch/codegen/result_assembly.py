@@ -172,9 +172,9 @@ class Appending(Assembly):
 class Placement(Assembly):
     """Assembly of entries that arrive out of storage order: each is written to its final position.
 
-    ``heads`` has a number for each worker and each parent of the result's sparse levels. In the counting stage, it is the
-    number of the worker's entries below the parent; in the filling stage, the position of the next such entry. Each worker runs the same
-    blocks in both stages.
+    ``heads`` has an element for each worker and each parent of the result's sparse levels. In the counting stage, the element is
+    the number of the worker's entries below the parent; in the filling stage, it is the position of the next such entry. Each
+    worker runs the same blocks in both stages.
     """
 
     def in_block(self, body: Block, block: Expr) -> Block:

@@ -90,7 +90,7 @@ def _headline(stmt: ix.Stmt) -> ix.Assignment:
 
 
 def _assignment_of(stmt: ix.Stmt) -> ix.Assignment:
-    """Return a statement as one assignment: workspaces are replaced by their values, and ``=`` of a product by their operator."""
+    """Return a statement as one assignment, without workspaces; a product with a summed workspace is assigned by the sum's operator."""
     match stmt:
         case ix.Assignment():
             return stmt

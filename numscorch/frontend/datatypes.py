@@ -132,7 +132,7 @@ def _promotion_of(request: Request, kinds: tuple[TypeAndOrder, ...], default: to
 
 
 def _is_summed_long(request: Request, unread: frozenset[int]) -> bool:
-    """Whether torch accumulates booleans or narrow integers in int64, as it does if only one factor has a summed index."""
+    """Whether torch accumulates booleans or narrow integers in int64, as it does if some summed index occurs in only one factor."""
     if request.op not in ("=", "+="):
         return False
     uses = Counter(str(var) for factor in factors_of(request.expr) if not _is_unread(factor, unread) for var in set(variables_in(factor)))

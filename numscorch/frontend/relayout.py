@@ -116,7 +116,7 @@ def strides_with_last(shape: Sequence[int], last: int | None) -> tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Slabs:
-    """Slabs of ``size`` coordinates of an index of ``extent``; ``dimensions`` has the dimension with this index, by operand."""
+    """Slabs of ``size`` coordinates of an index of ``extent``; ``dimensions`` maps operands to the dimension of the index."""
 
     index: str
     size: int

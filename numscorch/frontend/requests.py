@@ -239,7 +239,7 @@ def sizes_of(operands: Sequence[Operand]) -> tuple[int, ...]:
 
 
 def with_sizes(operands: Sequence[Operand], sizes: Iterable[int]) -> list[Operand]:
-    """The operands with these sizes, which have the order of :func:`sizes_of`, and with rounded counts."""
+    """The operands with these sizes, in the order of :func:`sizes_of`, and with rounded counts."""
     remaining, described = iter(sizes), []
     for operand in operands:
         shape = tuple(islice(remaining, len(operand.shape)))

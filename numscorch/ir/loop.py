@@ -164,7 +164,7 @@ class Do:
 
 @dataclass(frozen=True, slots=True)
 class For:
-    """for var in range(start, stop, step): body, with prange if ``parallel``; ``sums`` come from the loop that was lowered"""
+    """for var in range(start, stop, step): body, with prange if ``parallel``; ``sums``: partial sums of the lowered loop"""
 
     var: Var
     start: Expr
@@ -177,7 +177,7 @@ class For:
 
 @dataclass(frozen=True, slots=True)
 class While:
-    """while condition: body; ``sums`` come from the loop that was lowered"""
+    """while condition: body; ``sums``: partial sums of the lowered loop"""
 
     condition: Expr
     body: tuple[Stmt, ...]

@@ -47,7 +47,7 @@ class Record:
 class Size(int if TYPE_CHECKING else object):  # type: ignore[misc]  # C code reads the value of a subclass of int unseen
     """A size with the text that computes it from the operands' sizes, and the record of the questions about it.
 
-    It behaves as an integer. Any use outside the arithmetic of sizes records a question; by default, the question is its value.
+    It behaves as an integer. Any use outside the arithmetic of sizes records a question; by default, what its value is.
 
     >>> record = Record()
     >>> rows, columns = Size(3, "s[0]", record), Size(4, "s[1]", record)

@@ -34,7 +34,7 @@ _format = lru_cache(maxsize=4096)(Format)  # called with the text and the mode o
 
 @dataclass(frozen=True, slots=True)
 class Fan:
-    """How many coordinates a level has below one parent on average. Rows that another operand chooses are longer by ``spread``."""
+    """How many coordinates a level has below one parent on average. Rows that another operand chooses are ``spread`` times as long."""
 
     level: int
     average: float

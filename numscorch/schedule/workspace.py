@@ -117,7 +117,7 @@ def _is_sortable(loops: list[Forall], assignment: Assignment, must_count: bool) 
 
 
 def _longest_row(loops: list[Forall], assignment: Assignment, facts: Facts) -> float:
-    """Estimate the insertions into the longest row, from how often the outer loops' most frequent coordinates occur; or infinity."""
+    """Estimate the insertions into the longest row from the counts of the most frequent coordinates; infinity if unknown."""
     rows = [loop.var for loop in loops]
     sparse = [access for access in accesses_in(assignment.rhs) if not access.tensor.is_dense and not is_relation(access)]
     return max((cost.peak_of(access, [var for var in rows if var in access.indices], inf, facts) for access in sparse), default=inf)
