@@ -90,7 +90,7 @@ OPERATORS.update({name: graph_break(checked(name, implementation)) for name, imp
 
 
 def entries_of(named: Mapping[str, Callable[..., Any]]) -> dict[Callable[..., Any], Callable[..., Any]]:
-    """Map torch's functions and Tensor methods of these names to implementations; names that torch lacks are skipped.
+    """Key implementations by torch's functions and Tensor methods instead of by their names; names that torch lacks are skipped.
 
     >>> list(entries_of({"softmax": len})) == [torch.softmax, torch.Tensor.softmax, functional.softmax]
     True
@@ -192,7 +192,7 @@ def _to_torch(result: Any) -> Any:
 def public(name: str) -> Callable[..., Any]:
     """The numscorch function of this name.
 
-    It calls torch's function if no argument is sparse. If all sparse arguments are torch's own, so are the sparse results.
+    If no argument is sparse, it calls torch's function. If all sparse arguments have torch's layouts, sparse results have them, too.
     """
     operator = OPERATORS[name]
     dense_operator = torchs(name) if name in PUBLIC else inspect.unwrap(operator)  # operators that torch lacks accept dense tensors, too
@@ -215,7 +215,7 @@ MASKED = """
 
 
 def _overridable(name: str) -> None:
-    """Make a function of torch.masked dispatch on ``__torch_function__``; torch's own checks layouts instead."""
+    """Make a function of torch.masked dispatch on ``__torch_function__``; torch's version checks layouts instead."""
     torch_function = getattr(torch.masked, name)
 
     @wraps(torch_function)

@@ -1,6 +1,6 @@
-"""Attributes and methods of torch.Tensor: data type, memory, autograd state and iteration; tensors like another one.
+"""Attributes and methods of torch.Tensor: data type, memory, autograd state, iteration, and constructors such as ``zeros_like``.
 
-And those of torch's sparse tensors: the layout, its index arrays, and conversions between layouts.
+Also attributes and methods of torch's sparse tensors: the layout, its index arrays, and conversions between layouts.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def _type_as(input: Any, other: Any) -> Any:
 
 
 def _type(input: SparseTensor, dtype: Any = None, non_blocking: bool = False) -> Any:
-    """The values' type name in torch, or the tensor converted to ``dtype`` (a data type or such a name)."""
+    """Without ``dtype``, torch's name of the values' type; else the tensor converted to ``dtype``, a data type or its name."""
     return input.values.type() if dtype is None else input.with_values(input.values.type(dtype))
 
 
@@ -170,8 +170,8 @@ LIKE = {f"{name}_like": _like(getattr(torch, f"{name}_like")) for name in ("empt
 class VectorEntry(torch.Tensor):
     """An entry of a vector of integers or booleans; torch functions treat it as a plain tensor.
 
-    ``D[v]`` unpacks a vector ``v`` of fewer than 32 plain tensors into a tuple of indices. Entries of a tensor subclass make
-    torch dispatch on ``v`` instead.
+    In ``D[v]``, torch unpacks a vector ``v`` into a tuple of indices if it has fewer than 32 entries and they are plain tensors.
+    If the entries belong to a subclass of torch.Tensor, torch dispatches on ``v`` instead.
     """
 
     @classmethod
@@ -233,7 +233,7 @@ def to_sparse(
 
 
 def own_layout(A: SparseTensor) -> TorchLayout | None:
-    """The torch layout that stores the same arrays as the tensor's format, or None; rows may be unordered, without free slots."""
+    """The torch layout that stores the same arrays as the tensor's format, or None; rows may be unordered, but have no free slots."""
     return A.pattern.remember("torch layout", lambda: None if A.format.has_gaps else layout_of(sorted_format(A.format)))
 
 
@@ -260,7 +260,7 @@ def _has_layout(wanted: torch.layout) -> Callable[[SparseTensor], bool]:
 
 
 def _dimensions(A: SparseTensor, what: str) -> TorchLayout:
-    """The layout, which has the numbers of sparse and dense dimensions."""
+    """The torch layout of a tensor, or an error if it has none; the layout has the numbers of sparse and dense dimensions."""
     if (stored_layout := own_layout(A)) is None:
         raise UnsupportedError(f"{what} of {A.format.name}, for which torch has no layout: A.format says how each dimension is stored")
     return stored_layout
@@ -280,7 +280,7 @@ def _array(name: str, by_rows: bool, at: int) -> Callable[[SparseTensor], torch.
 
 
 def stored(A: SparseTensor) -> int:
-    """torch's ``_nnz``: the number of stored coordinates, of one matrix in a batch; a block or a dense slice counts once."""
+    """torch's ``_nnz``: the number of stored coordinates; in a batch, those of one matrix. A block or a dense slice counts once."""
     stored_layout = own_layout(A)
     if stored_layout is None or A.format.is_dense:
         return A.nnz

@@ -1,4 +1,4 @@
-"""Functions of two tensors by entries: division with remainders or rounding, masked_fill, isclose, isin, losses, and distances."""
+"""Element-wise functions of two tensors: division with remainders or rounding, masked_fill, isclose, isin, losses, and distances."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _quotient(name: str) -> Callable[..., Any]:
 
 
 def _by_entries(function: Callable[..., torch.Tensor], name: str, input: Any, other: Any) -> Any:
-    """Apply a function that is 0 where the first tensor is 0 to that tensor's entries; densely if that tensor is dense.
+    """Apply a function whose result is 0 where ``input`` is 0: at the stored entries of a sparse input, else densely.
 
     Raises:
         DivisionError: an integer is divided by 0.
@@ -68,7 +68,7 @@ def div(input: Any, other: Any, *, rounding_mode: str | None = None) -> Any:
 
 
 def _truncated(input: Any, other: Any) -> torch.Tensor:
-    """The quotient rounded towards 0. torch's own ends the process if it divides the smallest integer by -1."""
+    """The quotient rounded towards 0. torch's division ends the process if it divides the smallest integer by -1."""
     dtype = torch.result_type(input, other)
     if dtype.is_floating_point or dtype.is_complex:
         return torch.div(input, other, rounding_mode="trunc")
@@ -76,7 +76,7 @@ def _truncated(input: Any, other: Any) -> torch.Tensor:
 
 
 def _expand_to_common(name: str, input: SparseTensor, other: Sequence[int]) -> SparseTensor:
-    """The tensor expanded to the shape that it and another shape broadcast to."""
+    """Broadcast the tensor's shape with another shape, and expand the tensor to the result."""
     shape = broadcast_shape(name, input.shape, other)
     return input if shape == tuple(input.shape) else expand(input, shape)
 
@@ -128,14 +128,14 @@ def isin(elements: Any, test_elements: Any, *, assume_unique: bool = False, inve
 
 
 def _elements(elements: Any) -> torch.Tensor:
-    """The distinct elements of a tensor, possibly repeated; a sparse tensor's are its stored values and 0."""
+    """A vector of the values that occur in a tensor, possibly with repetitions; for a sparse tensor, its stored values and 0."""
     if not isinstance(elements, SparseTensor):
         return torch.as_tensor(elements)
     values = values_of(elements)
     return torch.cat([values, values.new_zeros(1)]) if len(values) < elements.numel() else values
 
 
-# ---- losses and distances: of two sparse tensors, or of a sparse and a dense one
+# ---- losses and distances of two sparse tensors, or of a sparse and a dense tensor
 
 
 def _dense_loss(name: str) -> Callable[..., Any]:
@@ -168,7 +168,7 @@ def _difference_loss(name: str) -> Callable[..., Any]:
             return dense_loss(input, target, reduction=reduction, **options)
         if tuple(input.shape) != tuple(target.shape):
             raise SizeError(f"{name} of shapes {tuple(input.shape)} and {tuple(target.shape)}: they must be the same")
-        if not is_sparse(gap := sub(input, target)):  # a format stores every entry
+        if not is_sparse(gap := sub(input, target)):  # a tensor's format stores every entry
             return function(gap, torch.zeros_like(gap), reduction=reduction, **options)
         losses = at_entries(gap.pattern, lambda values: function(values, torch.zeros_like(values), reduction="none", **options), gap.values)
         result = gap.with_values(losses)

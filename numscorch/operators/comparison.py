@@ -1,4 +1,4 @@
-"""torch's comparison operators: equality of whole tensors and topk, where unstored entries count as 0; and sorted coordinates."""
+"""torch's equality of whole tensors, topk, and sorting of coordinates; unstored entries count as 0."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def topk(input: SparseTensor, k: int, dim: int = -1, largest: bool = True, sorte
 
 
 def first_of(input: SparseTensor, k: int, dim: int, largest: bool, nan_first: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
-    """The result of :func:`topk` as a tuple; with ``nan_first``, NaN precedes all numbers, also the smallest.
+    """The result of :func:`topk` as a tuple; with ``nan_first``, NaN comes before all numbers, whether ``largest`` or not.
 
     Raises:
         SizeError: the dimension has fewer than k entries.
@@ -102,7 +102,7 @@ def _order(values: torch.Tensor, largest: bool, nan_first: bool) -> torch.Tensor
 
 
 def _leading(row: torch.Tensor, order: torch.Tensor, rows: int, k: int) -> torch.Tensor:
-    """The first k entries of each row in a given order, shape (rows, k). No size depends on the order, so vmap may batch it."""
+    """The first k entries of each row in a given order, shape (rows, k). No array's size depends on ``order``, so vmap may batch it."""
     starts = torch.searchsorted(torch.sort(row).values, torch.arange(rows))
     order = order[torch.sort(row[order], stable=True).indices]
     return order[starts[:, None] + torch.arange(k)]
@@ -147,7 +147,7 @@ def ordered(A: SparseTensor) -> SparseTensor:
 
 
 def coalesce(input: Any) -> Any:
-    """Sort coordinates and sum entries with equal ones; calls ``input.coalesce()``, also for torch's sparse tensors.
+    """Sort coordinates, and sum entries with equal coordinates; calls ``input.coalesce()``, also for torch's sparse tensors.
 
     >>> import numscorch as ns
     >>> A = ns.from_torch(torch.eye(2))
@@ -161,7 +161,7 @@ def sort(input: Any, *args: Any, **kwargs: Any) -> Any:
     """Sort the coordinates in each row of a SparseTensor; other tensors go to torch.sort.
 
     Raises:
-        UnsupportedError: a SparseTensor with further arguments: torch.sort sorts values, this function coordinates.
+        UnsupportedError: further arguments are given with a SparseTensor; they concern values, but only coordinates are sorted.
 
     >>> import numscorch as ns
     >>> A = ns.from_torch(torch.eye(2), "(i, j) -> (i: dense, j: compressed(ordered=False))")
@@ -178,8 +178,8 @@ def sort(input: Any, *args: Any, **kwargs: Any) -> Any:
 def eliminate_zeros(input: Any) -> Any:
     """The tensor without stored zeros, in the same format; unlike SciPy's method, it changes nothing in place. O(nnz).
 
-    Returns the tensor itself if it stores no zero, and dense tensors unchanged. Formats of blocks, diagonals and fixed lengths store
-    zeros beside other entries. Gradients flow to the remaining values.
+    Returns the tensor itself if it stores no zero, and dense tensors unchanged. Formats with blocks, diagonals or fixed
+    lengths still store some zeros, next to other entries. Gradients flow to the remaining values.
 
     >>> import numscorch as ns
     >>> A = ns.from_coo([[0, 1], [1, 0]], torch.tensor([0.0, 2.0]), (2, 2), ns.CSR)

@@ -115,7 +115,7 @@ def diags(
         diagonals: for one offset, a vector or a number; for several, a sequence of vectors and numbers. A diagonal starts in the
             first row or column of the matrix, and a number is repeated along it.
         offsets: column minus row of each diagonal: an integer or a sequence of integers.
-        shape: (rows, columns); by default the square matrix that the first diagonal fits.
+        shape: (rows, columns); by default that of the square matrix which the first diagonal fits.
         format: the result's format.
         dtype: data type of the values; by default the common type of the diagonals.
         requires_grad: whether the result's values are a new leaf that requires grad.
@@ -386,7 +386,7 @@ def sparse_coo_tensor(
 
 def _values(values: Any, dtype: torch.dtype | None) -> torch.Tensor:
     tensor = check_values(as_tensor(values, "values"))
-    return tensor.to(tensor.dtype if dtype is None else dtype, copy=not isinstance(values, torch.Tensor))  # as torch's constructors
+    return tensor.to(tensor.dtype if dtype is None else dtype, copy=not isinstance(values, torch.Tensor))  # copies as torch does
 
 
 def _compressed(torch_constructor: Constructor, first: str = "compressed_indices", second: str = "plain_indices") -> Constructor:

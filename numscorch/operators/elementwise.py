@@ -42,7 +42,7 @@ def is_sparse(value: Any) -> bool:
 
 
 def as_own(value: Any) -> Any:
-    """A parameter, or a sparse tensor of torch, as a SparseTensor; other values unchanged."""
+    """Convert a sparse parameter or one of torch's sparse tensors to a SparseTensor; return other values unchanged."""
     value = unwrapped(value)
     return from_torch(value, copy=False) if isinstance(value, Tensor) and value.layout is not torch.strided else value
 
@@ -76,9 +76,9 @@ def _evaluated(name: str, *operands: Any, **options: Any) -> Any:
 
 @lru_cache(maxsize=1024)
 def _statement(name: str, *orders: int | str, options: tuple[str, ...] = ()) -> tuple[str, str, bool]:
-    """The statement of an operator, its value without indices, and whether the value is nonzero where no tensor has an entry.
+    """The statement of an operator, its right side without indices, and whether that side is nonzero where no tensor has an entry.
 
-    The operands A, B, ... have these numbers of dimensions; a text stands for itself.
+    ``orders`` has the number of dimensions of each operand A, B, ...; a text in ``orders`` is inserted unchanged.
 
     >>> _statement("add", 2, 1)
     ('R[i0,i1] = A[i0,i1] + B[i1]', 'A + B', False)
@@ -96,7 +96,7 @@ def _statement(name: str, *orders: int | str, options: tuple[str, ...] = ()) -> 
 
 
 def _warn_of_dense(what: str, operands: Iterable[Any]) -> None:
-    """Report a dense result of a function that is nonzero at 0, if all tensors are sparse.
+    """If all tensors are sparse, report that the result is dense because the function is nonzero at 0.
 
     Raises:
         UnsupportedError: in strict mode.
@@ -109,7 +109,7 @@ def _warn_of_dense(what: str, operands: Iterable[Any]) -> None:
         densifying(what, names, size, suggestion)
 
 
-AT_ENTRIES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {  # torch's functions on the values of tensors with one pattern
+AT_ENTRIES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {  # torch's functions, applied to the values if both tensors have one pattern
     name: getattr(torch, name) for name in ("add", "sub", "mul", "maximum", "minimum")
 }
 

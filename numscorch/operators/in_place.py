@@ -103,7 +103,7 @@ def setitem(input: SparseTensor, key: Any, value: Any) -> None:
 
 
 def fill_diagonal_(input: SparseTensor, fill_value: Any, wrap: bool = False) -> SparseTensor:
-    """torch.Tensor.fill_diagonal_: write a number to the main diagonal in place; its entries must be stored, unless the number is 0.
+    """torch.Tensor.fill_diagonal_: write a number to the main diagonal in place; the diagonal must be stored, unless the number is 0.
 
     Raises:
         SizeError: the tensor is a vector, or has more than two dimensions of different sizes.
@@ -158,7 +158,7 @@ def _dense_key(input: torch.Tensor, key: Any) -> tuple[Any, ...]:
 
 
 def in_place(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    """An operator that writes another one's result over the values of its first argument.
+    """The in-place variant of an operator: it writes the operator's result over the values of the first argument.
 
     Raises:
         SizeError: the result is dense, or has another pattern.
@@ -188,7 +188,7 @@ def in_place_of(table: dict[str, Callable[..., Any]]) -> dict[str, Callable[...,
 
 
 def of_values(function: Callable[..., torch.Tensor]) -> Callable[..., SparseTensor]:
-    """Apply a function of torch.nn.init that does not depend on the shape to the stored values.
+    """Let a function of torch.nn.init write the stored values; the function must not depend on the shape.
 
     >>> import numscorch as ns
     >>> of_values(init.constant_)(ns.from_torch(torch.eye(2)), val=3.0).to_dense()
@@ -206,7 +206,7 @@ def of_values(function: Callable[..., torch.Tensor]) -> Callable[..., SparseTens
 def kaiming_uniform_(
     tensor: SparseTensor, a: float = 0, mode: Any = "fan_in", nonlinearity: Any = "leaky_relu", generator: torch.Generator | None = None
 ) -> SparseTensor:
-    """torch.nn.init.kaiming_uniform_ of the stored values, with the fan of the full tensor."""
+    """torch.nn.init.kaiming_uniform_ for the stored values; the fan is that of the full tensor."""
     bound = init.calculate_gain(nonlinearity, a) * sqrt(3 / init._calculate_correct_fan(tensor, mode))  # type: ignore[arg-type]
     init.uniform_(tensor.values, -bound, bound, generator)
     return tensor

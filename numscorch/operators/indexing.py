@@ -25,8 +25,8 @@ from ..tensors.sparse_tensor import SparseTensor
 from .elementwise import as_own, is_sparse
 from .reshaping import Moved, normalize_dim, rearranged, reshape
 
-NUMBERS = (torch.int8, torch.int16, torch.int32, torch.int64)  # data types of indices; others are masks, or no indices
-Coordinates = range | tuple[int, ...]  # coordinates of one dimension in their new order; those outside of the tensor hold no entries
+NUMBERS = (torch.int8, torch.int16, torch.int32, torch.int64)  # data types of integer indices; other types are masks or invalid
+Coordinates = range | tuple[int, ...]  # coordinates of one dimension in their new order; coordinates outside of the tensor are empty
 Selection = int | Coordinates  # an integer removes the dimension
 
 
@@ -51,7 +51,7 @@ def select_coordinates(input: SparseTensor, selections: Sequence[Selection]) -> 
 
 
 def _rows(input: SparseTensor, selected: Sequence[Coordinates]) -> np.ndarray | None:
-    """The coordinates of a dense first level that hold the selected entries, in order; None for another first level, or for all."""
+    """The selected coordinates of a dense first level, sorted; None if the first level is not dense, or all coordinates are selected."""
     level, part = input.format.levels[0], input.format.parts[0]
     rows, size = selected[part.dimension], input.shape[part.dimension]
     if not isinstance(level, Dense) or not part.is_whole or (isinstance(rows, range) and len(rows) >= size):
@@ -62,9 +62,9 @@ def _rows(input: SparseTensor, selected: Sequence[Coordinates]) -> np.ndarray | 
 
 
 def _matches(coordinates: np.ndarray, numbers: Coordinates) -> tuple[np.ndarray, np.ndarray | slice]:
-    """Match coordinates with selected numbers: positions among the numbers, and indices of the matching coordinates.
+    """Find coordinates among the selected numbers; return their positions in ``numbers``, and the indices of the coordinates found.
 
-    A coordinate matches several times if its number is repeated.
+    A coordinate that ``numbers`` repeats is found several times.
     """
     if isinstance(numbers, range):
         places, remainder = np.divmod(coordinates - numbers.start, numbers.step)
@@ -189,7 +189,7 @@ INDICES = (int, slice, type(None), type(Ellipsis), *LISTS)
 
 
 def _without_masks(keys: Sequence[Any], input: SparseTensor) -> list[Any]:
-    """Convert lists to index tensors, and each mask to one index tensor for each of its dimensions.
+    """Convert lists to index tensors, and a mask to several: one for each dimension of the mask.
 
     Raises:
         RangeError: a mask's shape differs from the dimensions that it indexes.
@@ -213,12 +213,12 @@ def _is_mask(key: Any) -> bool:
 
 
 def _as_indices(key: Any) -> Any:
-    """A list, array or tensor as a mask, which may be sparse, or as a strided tensor of int64. As in torch, uint8 is a mask.
+    """Convert a list, array or tensor to a mask, sparse or strided, or to a strided int64 tensor. As in torch, uint8 is a mask.
 
     Raises:
         UnsupportedError: the index holds neither integers nor booleans.
     """
-    key = key.copy() if isinstance(key, np.ndarray) else as_own(key)  # torch takes no negative strides
+    key = key.copy() if isinstance(key, np.ndarray) else as_own(key)  # torch supports no negative strides
     if is_sparse(key) and key.dtype in MASKS:
         return key if _is_mask(key) else key != 0
     key = densified(key, "indexing")
@@ -240,7 +240,7 @@ def _places_of(mask: Any) -> Any:
 
 
 def _picked(input: SparseTensor, places: Sequence[int], lists: Sequence[torch.Tensor]) -> Any:
-    """The entries or slices at the coordinates that index tensors give for some dimensions; the index tensors broadcast."""
+    """Index the dimensions ``places`` with the index tensors ``lists``, which broadcast; returns entries or slices."""
     sizes = [input.shape[at] for at in places]
     arrays = [in_range(numbers, size, at) for numbers, size, at in zip(lists, sizes, places, strict=True)]
     shape = broadcast_shape("lists", *(numbers.shape for numbers in arrays))
@@ -267,7 +267,7 @@ def check_looked_up(shape: Sequence[int], order: int) -> None:
 
 
 def index_select(input: SparseTensor, dim: int, index: torch.Tensor) -> Any:
-    """The slices at these coordinates of a dimension, in the given order.
+    """The slices of a dimension at the coordinates in ``index``, in that order.
 
     Raises:
         UnsupportedError: the index has more than one dimension.
@@ -293,7 +293,7 @@ def gather(input: SparseTensor, dim: int, index: torch.Tensor, *, sparse_grad: b
     """torch.gather: the entries at these coordinates along one dimension; dense, in the shape of the index.
 
     Raises:
-        SizeError: the index has another number of dimensions, a larger size, or a coordinate out of range.
+        SizeError: the index has another number of dimensions than the tensor, a larger size, or a coordinate out of range.
 
     >>> import numscorch as ns
     >>> gather(ns.from_torch(torch.tensor([[0.0, 2.0], [3.0, 4.0]])), 1, torch.tensor([[1], [0]]))
@@ -312,7 +312,7 @@ def gather(input: SparseTensor, dim: int, index: torch.Tensor, *, sparse_grad: b
 
 
 def _looked_up_along(input: SparseTensor, at: int, index: torch.Tensor) -> torch.Tensor:
-    """The entries at the index's coordinates along one dimension, and at their own positions along all others."""
+    """The entries whose coordinate along one dimension is an element of ``index``, and whose other coordinates are that element's."""
     check_looked_up(index.shape, input.ndim)
     rows = (torch.arange(extent) % max(size, 1) for extent, size in zip(index.shape, input.shape, strict=True))
     places = list(torch.meshgrid(*rows, indexing="ij"))
@@ -328,7 +328,7 @@ def take(input: SparseTensor, index: torch.Tensor) -> torch.Tensor:
 
 
 def take_along_dim(input: SparseTensor, indices: torch.Tensor, dim: int | None = None) -> torch.Tensor:
-    """Like :func:`gather`, but other dimensions broadcast; without a dimension, like :func:`take`."""
+    """Like :func:`gather`, but other dimensions broadcast; without ``dim``, like :func:`take`."""
     if dim is None:
         return take(input, indices.reshape(-1))
     at, indices = normalize_dim(dim, input.ndim), numbers_of(indices, "take_along_dim")

@@ -1,4 +1,4 @@
-"""torch's joining and splitting operators: stack, of tensors whose patterns may differ, cat, block_diag, split and others."""
+"""torch's joining and splitting operators: stack, cat, block_diag, split and others; patterns of the tensors may differ."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ def cat(tensors: Sequence[Any], dim: int = 0) -> Any:
 
 
 def join_entries(tensors: Sequence[SparseTensor], dims: Sequence[int], format: Format | None = None) -> SparseTensor:
-    """Place each tensor behind the previous one along every one of some dimensions; by default in the format that fits the first one.
+    """Place each tensor behind the previous one along all dimensions in ``dims``; by default in a format that fits the first tensor.
 
     Raises:
         SizeError: the result exceeds the memory limit, or a size exceeds int64.
@@ -176,7 +176,7 @@ def join_entries(tensors: Sequence[SparseTensor], dims: Sequence[int], format: F
 
 
 def _concatenation(name: str, form: Callable[[Any], Any], dim: int) -> Callable[..., Any]:
-    """An operator that brings each tensor in a form, and concatenates along a dimension, or the last one if there are fewer."""
+    """An operator that concatenates ``form(tensor)`` of each tensor along ``dim``, or along the last dimension if there are fewer."""
 
     def concatenation(tensors: Sequence[Any]) -> Any:
         parts = [form(t) for t in tensors]
@@ -186,7 +186,7 @@ def _concatenation(name: str, form: Callable[[Any], Any], dim: int) -> Callable[
 
 
 def block_diag(*tensors: Any) -> SparseTensor:
-    """A matrix with the tensors along its diagonal, in the format of the first sparse one; vectors and numbers are rows.
+    """A matrix with the tensors along its diagonal, in the format of the first sparse one; vectors and numbers count as rows.
 
     Raises:
         SizeError: a tensor has more than two dimensions.
@@ -210,7 +210,7 @@ def _matrix(tensor: Any) -> SparseTensor:
 
 
 def _split(name: str, input: SparseTensor, sections: Any, dim: int) -> tuple[Any, ...]:
-    """Split a dimension where torch would; torch splits a vector without memory.
+    """Split a dimension where torch would, found by splitting a vector on the meta device.
 
     Raises:
         SizeError: torch refuses the sizes or the number of parts.

@@ -1,4 +1,4 @@
-"""Names: torch's function of a name, names and docstrings for generated functions, and public module names."""
+"""Look up torch's functions by name, name and document generated functions, and set the public modules of names."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def publish(module: Mapping[str, Any]) -> None:
 
 
 def fallback(module: Mapping[str, Any], torch_module: ModuleType) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """``__getattr__`` and ``__dir__`` for a module that takes the names which it does not define from one of torch's modules."""
+    """``__getattr__`` and ``__dir__`` for a module; names that it does not define resolve to those of one of torch's modules."""
 
     def find(name: str) -> Any:
         if name.startswith("__"):

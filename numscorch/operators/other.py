@@ -89,7 +89,7 @@ def tile(input: SparseTensor, *dims: Any, **named: Any) -> Any:
 
 
 def pad(input: SparseTensor, pad: Sequence[int], mode: str = "constant", value: float | None = None) -> Any:
-    """torch.nn.functional.pad with zeros: two sizes for each dimension, from the last one; negative sizes crop.
+    """torch.nn.functional.pad with zeros: two sizes for each dimension, starting with the last dimension; negative sizes crop.
 
     Raises:
         SizeError: the number of sizes is odd or too large, or a resulting size is negative.
@@ -140,7 +140,7 @@ def repeat_interleave(input: SparseTensor, repeats: Any, dim: int | None = None,
         output_size: the size of the dimension in the result, if known.
 
     Raises:
-        SizeError: the number of repeats and slices differs, a repeat is negative, or ``output_size`` is wrong.
+        SizeError: the numbers of repeats and slices differ, a repeat is negative, or ``output_size`` is wrong.
 
     >>> import numscorch as ns
     >>> repeat_interleave(ns.from_torch(torch.tensor([[0.0, 2.0]])), 2, 1).to_dense()
@@ -168,7 +168,7 @@ def triangle(input: SparseTensor, diagonal: int, lower: bool) -> SparseTensor:
 
 
 def diagonal(input: SparseTensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
-    """The entries at ``j - i == offset`` of two dimensions, as the last dimension of a SparseTensor."""
+    """The diagonal ``j - i == offset`` of two dimensions, as the last dimension of a SparseTensor."""
     first, second = normalize_dim(dim1, input.ndim), normalize_dim(dim2, input.ndim)
     if first == second:
         raise SizeError(f"diagonal of dim {dim1} and dim {dim2}: give two different dimensions")
@@ -200,13 +200,13 @@ def diag(input: SparseTensor, diagonal: int = 0) -> Any:
 
 
 def diag_embed(input: SparseTensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Any:
-    """Matrices in two new dimensions with the last dimension's entries on a diagonal."""
+    """Put the entries of the last dimension on a diagonal of matrices, which span the result's dimensions ``dim1`` and ``dim2``."""
     order = input.ndim + 1
     rows, columns = normalize_dim(dim1, order), normalize_dim(dim2, order)
     if rows == columns:
         raise SizeError(f"diag_embed in dim {dim1} and dim {dim2}: give two different dimensions")
     sizes = [*input.shape[:-1], *[input.shape[-1] + abs(offset)] * 2]
-    places = np.argsort([*(d for d in range(order) if d not in (rows, columns)), rows, columns])  # of the result's dimensions in sizes
+    places = np.argsort([*(d for d in range(order) if d not in (rows, columns)), rows, columns])  # result dimension -> index in sizes
     return rearranged(
         input,
         ("diag_embed", offset, rows, columns),

@@ -133,7 +133,7 @@ def linear(input: Any, weight: Any, bias: Any = None) -> Any:
 
 
 def add_bias(product: Any, bias: Any) -> Any:
-    """The product with a bias added to its last dimension; beside a ``DTensor``, a plain bias is one that every rank holds.
+    """Add a bias along the last dimension of a product; if the product is a ``DTensor``, every rank holds a plain bias.
 
     >>> import torch
     >>> add_bias(torch.zeros(2, 2), torch.ones(2))
@@ -239,7 +239,7 @@ def dot(input: Any, tensor: Any) -> Any:
 
 
 def inner(input: Any, other: Any) -> Any:
-    """Contract the last dimensions of two tensors; the product if one of them has no dimensions."""
+    """Contract the last dimensions of two tensors; multiply them if one has no dimensions."""
     if not input.ndim or not other.ndim:
         return input * other
     return tensordot(input, other, ([input.ndim - 1], [other.ndim - 1]))

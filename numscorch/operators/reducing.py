@@ -66,7 +66,7 @@ def _reduce(name: str, op: str, input: Any, dim: Dim, keepdim: bool) -> Any:
     """Reduce some dimensions with an operator of statements.
 
     Raises:
-        SizeError: the largest or smallest of no entries.
+        SizeError: the largest or smallest entry is requested, but there are no entries.
     """
     is_test = name in ("any", "all")
     is_key = dim is None or type(dim) is int or (type(dim) is tuple and {*map(type, dim)} == {int})
@@ -80,7 +80,7 @@ def _reduce(name: str, op: str, input: Any, dim: Dim, keepdim: bool) -> Any:
 
 
 def _narrow_sum(input: SparseTensor, dims: tuple[int, ...], keepdim: bool) -> Any:
-    """The sum in the narrow integer type of the input. Plain sums are promoted to int64; factors of 1 prevent that, for dense results."""
+    """The sum in the input's narrow integer type; plain sums are in int64. Dense results avoid int64 by factors of 1."""
     if input.ndim - len(dims) > 1:
         return _reduce("sum", "+=", input, dims, keepdim).to(input.dtype)
     ones = [torch.ones((), dtype=input.dtype).expand(input.shape[d]) for d in dims]

@@ -1,4 +1,4 @@
-"""Operators of the shape: reshape, transpose, expand, squeeze and others, and ``rearrange`` by names.
+"""Operators that change the shape: reshape, transpose, expand, squeeze and others, and ``rearrange`` with named dimensions.
 
 All operators that move entries to other coordinates call ``rearranged``. The move depends on the pattern only and is cached
 with it: repeated calls only gather values. Gradients flow to the values.
@@ -29,7 +29,7 @@ from ..tensors.sparse_tensor import SparseTensor
 from .naming import with_name
 
 MOST_MOVES = 32  # moves cached per pattern
-Moved = np.ndarray | tuple[np.ndarray, np.ndarray]  # coordinates of the entries in order, or coordinates and indices of their entries
+Moved = np.ndarray | tuple[np.ndarray, np.ndarray]  # new coordinates of all entries in order; or coordinates, and their entries' indices
 
 
 def rearranged(
@@ -46,11 +46,11 @@ def rearranged(
 
     Args:
         A: the tensor.
-        key: identifies this move among those of the pattern; None disables caching.
+        key: identifies this move in the pattern's cache; None disables caching.
         shape: the result's shape; a result without dimensions is a strided tensor.
         move: maps coordinates of shape (ndim, n) to new ones, or to new ones and the indices of their entries.
-        keep: which of the coordinates are moved; all by default.
-        order: whether the result has the dimensions of ``A``, so that its format can be kept.
+        keep: maps coordinates to a mask of those that are moved; all by default.
+        order: whether the result has the dimensions of ``A`` in the same order, so that the format of ``A`` can be kept.
         copies: number of result entries for each entry of ``A``.
         rows: returns the coordinates of a dense first level whose entries are moved; None for all.
 
@@ -96,7 +96,7 @@ def check_copies(count: int, shape: Sequence[int], A: SparseTensor) -> None:
 
 
 def fitting(A: SparseTensor, shape: Sequence[int], order: bool) -> Format:
-    """The format of a rearranged tensor: the tensor's own if it can store any entries in the same order of dimensions.
+    """The format of a rearranged tensor: that of ``A`` if it can store any entries and dimensions keep their ``order``, else CSR or COO.
 
     >>> import numscorch as ns
     >>> fitting(ns.from_torch(torch.eye(4), ns.BCSR(2, 2)), (4, 4), True).name, fitting(ns.from_torch(torch.eye(4)), (2, 2, 4), True).name
@@ -174,7 +174,7 @@ def complete_sizes(sizes: tuple[Any, ...], before: Sequence[int]) -> tuple[int, 
 
 
 def unraveled(number: np.ndarray, shape: Sequence[int]) -> np.ndarray:
-    return np.array(np.unravel_index(number, (1, *shape)), np.int64)[1:]  # NumPy has no coordinates without dimensions
+    return np.array(np.unravel_index(number, (1, *shape)), np.int64)[1:]  # unravel_index rejects an empty shape
 
 
 def flatten(input: SparseTensor, start_dim: int = 0, end_dim: int = -1) -> Any:
@@ -216,7 +216,7 @@ def expand(input: SparseTensor, *sizes: Any) -> Any:
 
 
 def copied(input: SparseTensor, times: tuple[int, ...]) -> Any:
-    """Tile the entries along each dimension; there may be more numbers than dimensions, for new leading ones."""
+    """Tile the entries along each dimension; extra numbers at the front add leading dimensions."""
     added, count = len(times) - input.ndim, prod(times)
     extents = (1,) * added + tuple(input.shape)
 

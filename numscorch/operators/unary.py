@@ -15,7 +15,7 @@ from ..tensors.packing import at_entries
 from ..tensors.sparse_tensor import SparseTensor
 from .naming import torchs, with_name
 
-WITHOUT_FORM = "angle conj erfinv hardshrink imag isneginf isposinf nan_to_num positive real sgn signbit softshrink"  # 0 at 0
+WITHOUT_FORM = "angle conj erfinv hardshrink imag isneginf isposinf nan_to_num positive real sgn signbit softshrink"  # 0 becomes 0
 NOT_ZERO = "of the dense tensor, since the function is nonzero at 0; for stored entries only, use A.with_values(...)"
 
 
@@ -37,7 +37,7 @@ def _of_values(name: str) -> Callable[..., Any]:
 
 
 def _place_of_inplace(name: str) -> int | None:
-    """The position of the ``inplace`` argument after the tensor in torch.nn.functional's function, or None.
+    """The index of ``inplace`` among the arguments after the tensor, in torch.nn.functional's function; None if it has no such argument.
 
     >>> _place_of_inplace("leaky_relu"), _place_of_inplace("sin")
     (1, None)
@@ -47,7 +47,7 @@ def _place_of_inplace(name: str) -> int | None:
 
 
 def of_dense(name: str, what: str = NOT_ZERO) -> Callable[..., Any]:
-    """torch's function of the dense tensor; ``what`` is the end of its docstring."""
+    """A function that makes the tensor dense and calls torch's function; ``what`` ends its docstring."""
     torch_function = torchs(name)
     hint = f"A.with_values({'torch' if hasattr(torch, name) else 'F'}.{name}(A.values)) applies it to the stored entries only, "
     suggestion = f"{hint if what == NOT_ZERO else ''}A.to_dense() requests a dense tensor"
@@ -74,7 +74,7 @@ def dropout(
 
 
 def written(input: SparseTensor, values: torch.Tensor) -> SparseTensor:
-    """Write values into the tensor: over its own, or as new values if autograd may need the old ones.
+    """Replace the tensor's values: overwrite them, or store a new tensor of values if autograd may need the old one.
 
     Raises:
         UnsupportedError: the values cannot be cast to the tensor's data type; or the tensor's values are a leaf that requires
