@@ -1,4 +1,4 @@
-"""SparseAttention and SparseTransformerEncoderLayer: torch's modules at the stored entries of a pattern."""
+"""SparseAttention and SparseTransformerEncoderLayer: torch's attention modules, computed at the stored entries of a pattern only."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ class SparseAttention(torch.nn.Module):
         Args:
             query, key, value: see the class.
             key_padding_mask: (N, S), or (S,) without N: True marks padding keys, which no query attends to; floats are added to the
-                scores of the keys. A query whose keys are all padding gets the mean of their values, where torch returns nan.
+                scores of the keys. A query whose keys are all padding gets the mean of the keys' values; torch returns nan.
             need_weights: must be False, unlike torch's default.
             attn_mask: must be None; the pattern takes its place.
             average_attn_weights: ignored, because no weights are returned.
@@ -215,7 +215,7 @@ class SparseAttention(torch.nn.Module):
             check_dtype(self, self.in_proj_weight, tensor, name)
 
     def extra_repr(self) -> str:
-        function: Any = getattr(self.pattern, "func", self.pattern)  # of a partial, its inner function
+        function: Any = getattr(self.pattern, "func", self.pattern)  # a partial's inner function
         name = getattr(function, "__name__", type(function).__name__)
         description = f"density={self.pattern.density:.3g}" if isinstance(self.pattern, SparseTensor) else name
         sizes = [] if self.embed_dim is None else [f"embed_dim={self.embed_dim}", f"num_heads={self.num_heads}"]
@@ -226,7 +226,7 @@ def check_heads(embed_dim: int, num_heads: int) -> None:
     """Check that the number of heads divides the size of the tokens.
 
     Raises:
-        SizeError: it does not.
+        SizeError: the number of heads does not divide the size.
     """
     if num_heads < 1 or embed_dim % num_heads:
         raise SizeError(f"embed_dim={embed_dim} is not divisible by num_heads={num_heads}: choose num_heads= that divides it")

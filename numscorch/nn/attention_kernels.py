@@ -36,7 +36,7 @@ def pattern_attention(
         query, key, value: shapes (\\*, L, E), (\\*, S, E) and (\\*, S, Ev), with equal leading dimensions.
         pattern: matrix (L, S) in CSR; its values are ignored.
         scale: factor of the scores. It is an operand of the kernel, so one kernel serves all scales.
-        dropout_p: share of the probabilities that dropout zeroes; it multiplies the remaining ones by 1 / (1 - dropout_p).
+        dropout_p: share of the probabilities that dropout sets to 0; the others are multiplied by 1 / (1 - dropout_p).
         padding: bias on the scores of each key, (\\*, S), from :func:`mask_bias`; at masked keys it replaces the scores.
 
     Raises:
@@ -75,7 +75,7 @@ def _number(scale: Any) -> float:
 
 
 def mask_bias(mask: torch.Tensor, dtype: torch.dtype, minimum: float = -torch.inf) -> torch.Tensor:
-    """Convert a mask to a bias on the scores: the minimum where a boolean mask is True, else the mask's values, bounded by it.
+    """Convert a mask to a bias on the scores: ``minimum`` where a boolean mask is True, else 0; floats are clamped to ``minimum``.
 
     A finite minimum keeps score differences defined in rows whose keys are all masked.
 

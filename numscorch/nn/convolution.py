@@ -37,7 +37,7 @@ Nodes = tuple[int, int]  # sources, targets
 LAZY = -1  # placeholder of a size that the first input sets
 FLAT = 1e-5  # lower bound of the variance under the square root
 
-linear: Callable[..., Tensor] = functional.linear  # also of sparse features
+linear: Callable[..., Tensor] = functional.linear  # also takes sparse features
 _attached = graph_break(attached)
 
 
@@ -49,7 +49,7 @@ def draw_glorot(layer: torch.nn.Linear) -> None:
 class LazyLinear(torch.nn.Linear):
     """A torch.nn.Linear of unknown input size; :meth:`materialize` turns it into a plain torch.nn.Linear.
 
-    State dicts save and load it before and after that.
+    Its state dict can be saved and loaded before and after materialization.
 
     >>> layer = LazyLinear(3, bias=False)
     >>> layer.materialize(2)
@@ -115,7 +115,7 @@ def check_channels(layer: str, **channels: int) -> None:
 def checked_features(x: Any, channels: int, layer: torch.nn.Module, name: str = "x", node_dim: int | None = None) -> Features:
     """Check and return node features (nodes, channels), dense or sparse; -1 allows any number of channels.
 
-    With a ``node_dim``, dense features may have more than 2 dimensions: ``node_dim`` counts nodes, the last one channels.
+    With a ``node_dim``, dense features may have more than 2 dimensions: nodes are along ``node_dim``, channels along the last one.
 
     Raises:
         SizeError: the shape does not match.
@@ -189,8 +189,8 @@ def size_of(
 def largest(x: Features, graph: Any, nodes: tuple[int, int]) -> Features:
     """Return the maximum of the source features at each target, or 0 for targets without edges; sparse for sparse features.
 
-    Features that are not stored count as 0. For sparse features, a plan is cached per graph and feature pattern. It takes O(terms)
-    time and memory, where a term is a pair of an edge and a stored feature of its source.
+    Features that are not stored count as 0. For sparse features, a plan is cached per graph and feature pattern. The plan takes
+    O(terms) time and memory, where a term is a pair of an edge and a stored feature of its source.
     """
     A = zeros(graph, nodes, x.dtype)
     if isinstance(x, SparseTensor):  # an entry is stored if a neighbour stores that feature
@@ -207,8 +207,8 @@ def _max_plan(A: SparseTensor, x: SparseTensor) -> tuple[Pattern, SparseTensor, 
     """List all pairs of an edge and a stored feature of its source, sorted by target and feature.
 
     Returns:
-        the pattern of the result; the terms (result positions, feature positions), with a stored 0 for each term; and the lower bound of
-        each result, 0 if a neighbour does not store the feature, else -inf, or None if all are -inf.
+        the pattern of the result; a matrix (result positions, feature positions) that stores a 0 for each term; and a lower bound for
+        each result: 0 if a neighbour does not store the feature, else -inf. If all bounds are -inf, None takes their place.
     """
     width, (pos, features) = x.shape[1], (array.long() for array in x.pattern.arrays[1])
     targets, sources = A.indices()
@@ -255,8 +255,8 @@ def as_dense(x: Features) -> Tensor:
     return x.to_dense() if isinstance(x, SparseTensor) else x
 
 
-# Functions of source features (sources, channels) that return features of the targets, (targets, channels), 0 without edges. All but sums
-# and means raise UnsupportedError for matrices with values other than 1.
+# Functions of source features (sources, channels) that return target features (targets, channels); targets without edges get 0. Functions
+# other than sums and means raise UnsupportedError for matrices with values other than 1.
 AGGREGATIONS: dict[str, Callable[[Features, Any, Nodes], Features]] = {
     "mean": partial(_product, means),
     "max": largest,
@@ -292,7 +292,7 @@ class Convolution(torch.nn.Module):
     def _read(
         self, x: Any, graph: Any, channels: tuple[int, int], size: Sequence[int | None] | None, node_dim: int | None
     ) -> tuple[Features, Features | None, Any, Nodes]:
-        """Return the features of sources and of targets, the graph with its edges from sources to targets, and the numbers of both.
+        """Return the features of sources and of targets, the graph with edges from sources to targets, and the numbers of both nodes.
 
         If the graph is distributed over ranks, each rank passes the features of its own sources and targets.
         """

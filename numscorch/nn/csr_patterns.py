@@ -34,7 +34,7 @@ def check_rows(rows: int) -> None:
 
 
 def random_choices(among: np.ndarray, count: int, generator: np.random.Generator) -> np.ndarray:
-    """Sample ``count`` distinct numbers below ``among`` in each row, all subsets equally likely; -1 pads rows with fewer numbers.
+    """In row i, sample ``count`` distinct numbers below ``among[i]``, all subsets equally likely; -1 pads rows where fewer exist.
 
     R. W. Floyd's algorithm ("Programming Pearls: A Sample of Brilliance", CACM 1987), vectorized over rows.
 
@@ -113,9 +113,9 @@ def of_keys(keys: np.ndarray, shape: tuple[int, ...]) -> Pattern:
 
 
 def of_rows(counts: np.ndarray, columns: np.ndarray, shape: tuple[int, ...], spreads: tuple[int, ...] | None = None) -> Pattern:
-    """Make the CSR pattern with these numbers of entries per row; the columns are not checked.
+    """Make the CSR pattern with ``counts[i]`` entries in row i; the columns are not checked.
 
-    ``spreads`` are those of the pattern, if the caller knows them: the compiler would otherwise compute them.
+    If the caller knows the pattern's ``spreads``, the compiler need not compute them.
     """
     dtype = index_dtype_for(shape, len(columns))
     pos = starts_of_runs(counts, dtype)

@@ -1,9 +1,9 @@
 """Graph attention: each target sums its sources' features, weighted by a softmax of scores over its incoming edges.
 
 The exponentials of all heads form one tensor (targets, sources, heads) that shares the graph's index arrays. An explicit backward
-function replaces the gradients of the single operations; of the values per edge, it saves only the exponentials.
+function replaces the gradients of the single operations; the exponentials are the only values per edge that it saves.
 
-Edge features, and attention weights as a result, need a list of edges instead, in which parallel edges have separate scores. The softmax
+If edge features are given or attention weights are returned, edges stay a list, in which parallel edges have separate scores. The softmax
 is then over a list (edges, heads), with O(edges) memory.
 """
 
@@ -139,8 +139,8 @@ class _AttentionCall(Differentiable):
         sources_gradient = einsum("ijh,ihc->jhc", self.dropped(E), shared) if needed[0] else None
         if not (needed[1] or needed[2]):
             return sources_gradient, None, None
-        # The gradient of a softmax P is P * (G @ X.T - d), where G is that of the result P @ X. Here d is each row's sum of
-        # P * (G @ X.T), which equals the row's sum of G * (P @ X) and so needs no sum over edges.
+        # The gradient of a softmax P is P * (G @ X.T - d), where G is the gradient of the result P @ X, and d is the row sum of
+        # P * (G @ X.T). Since d equals the row sum of G * (P @ X), it needs no sum over edges.
         sources, s, t = values
         sampled: SparseTensor = self.dropped(evaluate(SAMPLED, A=self.edges, G=shared, X=sources))
         slopes: SparseTensor = evaluate(SLOPES, R=sampled, d=(shared * result).sum(-1), s=s, t=t, slope=self.slope)

@@ -40,7 +40,7 @@ class SparseEmbeddingBag(torch.nn.Module):
         embedding_dim: number of columns of the table.
         max_norm, norm_type, scale_grad_by_freq, sparse: only the defaults are supported.
         mode: ``"sum"``, ``"mean"`` or ``"max"``.
-        include_last_offset: whether offsets end with the number of items, the end of the last bag.
+        include_last_offset: whether the last offset is the number of items, which is the end of the last bag.
         padding_idx: index of an embedding that bags ignore.
         device: only the CPU is supported.
         dtype: data type of the table.
@@ -224,7 +224,7 @@ class SparseEmbedding(WithSparseWeight):
 
     @classmethod
     def from_dense(cls, table: torch.nn.Embedding, sparsifier: Sparsifier, format: Format | str | None = None) -> Self:
-        """Prune a dense table; the result keeps its data type, training mode, and whether it is frozen.
+        """Prune a dense table; the result has its data type and training mode, and is frozen if the table is.
 
         Args:
             table: the dense table; it is not modified.
@@ -270,7 +270,7 @@ class SparseEmbedding(WithSparseWeight):
 
 
 def checked_padding(padding_idx: int | None, num_embeddings: int) -> int | None:
-    """Check the index of the padding embedding, and return it without a sign.
+    """Check the index of the padding embedding, and return it as a nonnegative index.
 
     Raises:
         RangeError: it is out of range.

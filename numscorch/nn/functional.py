@@ -39,7 +39,7 @@ def one_hot(*args: Any, sparse: bool = False, format: Format | str | None = None
         dtype: data type of the result; int64 by default, as in torch. All operands of an einsum need the same data type.
 
     Raises:
-        SizeError: a class is negative or too large, or the tensor is empty without ``num_classes``; a RuntimeError, as in torch.
+        SizeError: a class is negative or too large, or the tensor is empty without ``num_classes``. As in torch, it is a RuntimeError.
 
     >>> one_hot(torch.tensor([2, 0]), 3, sparse=True)
     SparseTensor(CSR, shape=(2, 3), nnz=2, density=0.333, int64, int32 indices)
@@ -102,7 +102,7 @@ def check_items(items: torch.Tensor, count: int) -> None:
     """Check that indices of embeddings are in range.
 
     Raises:
-        RangeError: an index is not.
+        RangeError: an index is out of range.
     """
     if items.numel() and (int(items.min()) < 0 or int(items.max()) >= count):
         at = int(((items < 0) | (items >= count)).nonzero()[0])
@@ -128,7 +128,7 @@ def scaled_dot_product_attention(
 
     Args:
         query, key, value: tensors of one floating data type; leading dimensions broadcast.
-        attn_mask: a dense mask, which calls torch's function; or a pattern, as below.
+        attn_mask: a dense mask, with which torch's function is called; or a sparse pattern, like ``pattern``.
         dropout_p: dropout probability of the attention probabilities.
         is_causal: whether to drop the pattern's entries above the diagonal (``patterns.causal``).
         scale: factor of the scores, by default 1 / sqrt(E).

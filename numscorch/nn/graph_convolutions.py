@@ -43,8 +43,8 @@ WITH_BIAS = "y[i,o] = A[i,j] * x[j,f] * w[o,f] + b[o]"
 class GCNConv(Convolution):
     """Graph convolution with the arguments and results of ``torch_geometric.nn.GCNConv``: ``N @ x @ weight.t() + bias``.
 
-    N is the normalised adjacency matrix of :func:`numscorch.nn.graphs.gcn_norm`. The number of operations determines the order of
-    the two products. The features may be sparse.
+    N is the normalised adjacency matrix of :func:`numscorch.nn.graphs.gcn_norm`. The two products are computed in
+    the order with fewer operations. The features may be sparse.
 
     Args:
         in_channels: features per node; -1 infers the size from the first input.

@@ -35,7 +35,7 @@ KEEP_LOOPS, ADD_MISSING_LOOPS, REPLACE_LOOPS = "keep", "add missing", "replace" 
 FEATURES_OF = "there are features of"
 TO_TARGET, TO_SOURCE = FLOWS = "source_to_target", "target_to_source"
 
-_entries: dict[int, tuple[weakref.ref[Tensor], tuple[int, int], dict[Hashable, Any]]] = {}  # by id: a tensor, its state, its values
+_entries: dict[int, tuple[weakref.ref[Tensor], tuple[int, int], dict[Hashable, Any]]] = {}  # by id: tensor, state, cached values
 
 
 def remembered(tensor: Tensor, key: Hashable, make: Callable[[], T]) -> T:
@@ -97,7 +97,7 @@ class EdgePlacement:
 
 
 def place_edges(endpoints: Tensor, shape: tuple[int, int], loops: str) -> EdgePlacement:
-    """Place edges with these targets and sources (2, edges) in a CSR matrix. O(edges log edges).
+    """Place edges in a CSR matrix; ``endpoints`` holds their targets and sources (2, edges). O(edges log edges).
 
     ``loops`` says whether self loops are kept, added to nodes without one, or replaced by one per node.
     """
@@ -157,7 +157,7 @@ class GraphInput:
         stored = self.weights if keeps_entries else self.edge_weights()
         weights = torch.ones(self.edges, dtype=dtype) if stored is None else stored
         weights = weights if dtype is None else weights.to(dtype)
-        weights = weights if weights.requires_grad else weights.detach()  # a new tensor: the cache must not keep the user's alive
+        weights = weights if weights.requires_grad else weights.detach()  # a new tensor: the cache must not keep the user's tensor alive
         return A.with_values(weights) if isinstance(A, SparseTensor) and keeps_entries else self.place(loops).matrix(weights, fill)
 
     def remember(self, key: tuple[Hashable, ...], make: Callable[[], T]) -> T:

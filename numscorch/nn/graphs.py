@@ -21,8 +21,8 @@ from ..tensors.graph_breaks import graph_break
 from ..tensors.sparse_tensor import SparseTensor
 from .graph_inputs import ADD_MISSING_LOOPS, KEEP_LOOPS, REPLACE_LOOPS, TO_TARGET, directed, is_sharded, read_graph, remembered
 
-FEW_USES, FEW_MESSAGES = 4, 2**18  # uses of an edge list, edges times channels: below both, a matrix is not worth making
-PLAIN = torch.float32, torch.float64  # data types that torch sums as kernels do
+FEW_USES, FEW_MESSAGES = 4, 2**18  # uses of an edge list, edges times channels: below both limits, a matrix does not pay off
+PLAIN = torch.float32, torch.float64  # data types in which torch's sums round as the kernels' sums do
 
 
 @graph_break
@@ -97,14 +97,14 @@ def _check_unweighted(edge_weight: Tensor | None) -> None:
     """Check that no weights are given beside a sharded graph, whose values are the weights.
 
     Raises:
-        UnsupportedError: there are.
+        UnsupportedError: weights are given.
     """
     if edge_weight is not None:
         raise UnsupportedError("edge_weight beside a sharded graph: its values are the weights, shard ns.adj_t(edge_index, edge_weight)")
 
 
 def _gcn_norm_of_sharded(graph: Any, improved: bool, add_self_loops: bool, dtype: torch.dtype | None) -> Any:
-    """Return the normalised matrix on all ranks. Owned columns come first, so self loops are on the local diagonal."""
+    """Normalise a sharded matrix; all ranks call it. Owned columns come first, so self loops are on the local diagonal."""
     loops, fill = ADD_MISSING_LOOPS if add_self_loops else KEEP_LOOPS, 2.0 if improved else 1.0
     graph.check_square()
     return graph.remember(

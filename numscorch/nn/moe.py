@@ -205,7 +205,7 @@ def plan_dispatch(gates: Pattern) -> tuple[Pattern, Pattern, Pattern]:
     starts = (groups.cumsum() - groups) * GROUP - (loads.cumsum() - loads)
     slots = np.arange(len(expert)) + starts.repeat(loads)
     entry_slots = np.empty_like(slots)
-    entry_slots[order] = slots  # increasing for each token, because its experts are
+    entry_slots[order] = slots  # increasing for each token, because the token's experts are in increasing order
     group_experts, entries = np.arange(count).repeat(groups), np.diff(pos)
     return (
         of_single(slots, np.arange(tokens).repeat(entries)[order], (max_groups * GROUP, tokens)),

@@ -138,7 +138,7 @@ def bigbird(n: int, block: int = 16, global_: int | Iterable[int] = 2, random: i
         block: number of tokens per block.
         global_: global tokens (not blocks): their number at the start of the sequence, or their positions.
         random: number of random key blocks outside the window per query block, or all if fewer.
-        window: number of neighbouring blocks in the window besides the block itself, half on each side; an odd one precedes it. 2
+        window: number of neighbouring blocks in the window besides the block itself, half on each side; an odd block comes before it. 2
             corresponds to BigBird's window of three blocks.
         seed: random seed of the random blocks.
 
@@ -216,7 +216,7 @@ def block(mask: torch.Tensor | np.ndarray | Sequence[Sequence[bool]], size: int)
 # ---- cached constructors of patterns
 
 
-_union = lru_cache(2 * MAX_PATTERNS)(union_of)  # of BigBird's and Longformer's parts, which are cached, too
+_union = lru_cache(2 * MAX_PATTERNS)(union_of)  # unions of BigBird's and Longformer's parts, which are cached, too
 
 
 @lru_cache(MAX_PATTERNS)
@@ -234,7 +234,7 @@ def _causal(n: int) -> Pattern:
 
 @lru_cache(MAX_PATTERNS)
 def _global_tokens(n: int, tokens: tuple[int, ...]) -> Pattern:
-    """Make the pattern of global tokens; ``choices`` holds both kinds of rows: the global tokens, and all columns."""
+    """Make the pattern of global tokens; ``choices`` has the columns of other rows, the global tokens, and of global rows, all columns."""
     is_global = np.zeros(n, np.bool_)
     is_global[list(tokens)] = True
     choices = np.concatenate([np.array(tokens, np.int64), np.arange(n)])
@@ -244,7 +244,7 @@ def _global_tokens(n: int, tokens: tuple[int, ...]) -> Pattern:
 
 @lru_cache(MAX_PATTERNS)
 def _block_rows(n: int, size: int, count: int, window: int | None, seed: int) -> Pattern:
-    """Make random blocks; with a window, also its blocks, and the random blocks lie outside it."""
+    """Make random blocks; with a window, also make the window's blocks, and place the random blocks outside of it."""
     blocks = -(-n // size)
     diagonal = np.arange(blocks)
     before, after = (0, 0) if window is None else (min((window + 1) // 2, blocks), min(window // 2, blocks) + 1)
@@ -267,7 +267,7 @@ def _checked_int(function: str, name: str, value: int, minimum: int = 0) -> int:
     """Check that an argument is an integer of at least ``minimum``, and return it as an int.
 
     Raises:
-        SizeError: it is not.
+        SizeError: the argument is not an integer, or is smaller.
     """
     try:
         number = index(value)
@@ -282,7 +282,7 @@ def _length(function: str, n: int) -> int:
     """Check the length of a sequence.
 
     Raises:
-        SizeError: it is not an integer or negative, or a pattern with n rows exceeds the memory limit.
+        SizeError: the length is negative or not an integer, or a pattern with n rows exceeds the memory limit.
     """
     number = _checked_int(function, "n", n)
     check_rows(number)
@@ -290,7 +290,7 @@ def _length(function: str, n: int) -> int:
 
 
 def _positions(n: int, tokens: int | Iterable[int]) -> tuple[int, ...]:
-    """Convert a number of leading tokens, or positions, to increasing positions.
+    """Return increasing positions of tokens, given as the number of leading tokens or as positions.
 
     Raises:
         RangeError: a position is outside the sequence.

@@ -50,7 +50,7 @@ class SparseMultiheadAttention(WeightsFirst, torch.nn.MultiheadAttention):
 
     @classmethod
     def around(cls, layer: torch.nn.MultiheadAttention) -> Self:
-        """Make a module that shares all parameters and submodules of another one; its output projection may be sparse.
+        """Make a module that shares all parameters and submodules of ``layer``; the output projection may be sparse.
 
         Raises:
             OperandError, UnsupportedError: as :meth:`from_dense`.
@@ -98,7 +98,7 @@ class SparseMultiheadAttention(WeightsFirst, torch.nn.MultiheadAttention):
         return output.transpose(0, 1) if is_sequence_first else output if is_batched else output[0], weights
 
     def _projected(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """Return queries, keys and values, the thirds of one product, computed once per distinct input."""
+        """Project queries, keys and values: each distinct input is multiplied once by the whole weight, and the thirds are taken."""
         weight = unwrapped(self.in_proj_weight)
         projections: dict[int, tuple[torch.Tensor, ...]] = {}
         for tensor in (query, key, value):

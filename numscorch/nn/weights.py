@@ -62,7 +62,7 @@ class WithSparseWeight(WeightsFirst):
     """A module with a sparse weight matrix, one row per output, and an optional bias."""
 
     DENSE: ClassVar[type[torch.nn.Module]]  # the dense counterpart
-    SHARED: ClassVar[tuple[str, ...]]  # attributes of both modules that their constructors take
+    SHARED: ClassVar[tuple[str, ...]]  # attributes of the sparse and the dense module that are also arguments of their constructors
     weight: SparseParameter
     bias: torch.nn.Parameter | None
 
@@ -105,7 +105,7 @@ class WithSparseWeight(WeightsFirst):
         device: torch.device | str | None,
         bias: bool,
     ) -> None:
-        """Make and initialize the weight, whose entries either a density or a pattern determines, and a bias if wanted.
+        """Make and initialize the weight, with entries from a density or a pattern, and, if ``bias`` is True, a bias.
 
         Within ``torch.device("meta")``, the weight has no values.
 
@@ -166,7 +166,7 @@ class WithSparseWeight(WeightsFirst):
 
 @torch.no_grad()
 def _with_state(module: Any, weight: torch.Tensor, source: Any) -> Any:
-    """Set the weight of a module, copy bias and training mode from ``source``, and freeze what it has frozen; return the module."""
+    """Set the weight of a module, and copy bias, training mode and frozen state from ``source``; return the module."""
     module.weight.copy_(weight)
     module.weight.requires_grad = source.weight.requires_grad
     if getattr(source, "bias", None) is not None:
@@ -189,7 +189,7 @@ def check_dense(owner: type, module: object, expected: type[torch.nn.Module]) ->
     """Check that the argument of ``from_dense`` is the expected dense module.
 
     Raises:
-        OperandError: it is not.
+        OperandError: the argument is not such a module.
     """
     if not isinstance(module, expected):
         raise OperandError(f"{owner.__name__}.from_dense takes a torch.nn.{expected.__name__}, not {type(module).__name__}")
@@ -212,7 +212,7 @@ def _random(shape: tuple[int, int], density: float, format: Format, dtype: torch
 
     Raises:
         OperandError: the density is not a number.
-        SizeError: it is not between 0 and 1, or not that of the format.
+        SizeError: it is not between 0 and 1, or differs from the density of an n:m format.
     """
     if not is_number(density):
         raise OperandError(f"density={described(density)}: give a number, such as density=0.1, or a mask or sparse tensor as pattern=")
@@ -233,7 +233,7 @@ def _random(shape: tuple[int, int], density: float, format: Format, dtype: torch
 
 
 def _random_coordinates(rows: int, columns: int, density: float) -> torch.Tensor:
-    """Sample a share of all coordinates, (2, n); the numbers per row differ by at most one."""
+    """Sample a share of all coordinates, (2, n); the numbers of coordinates per row differ by at most one."""
     total = round(density * rows * columns)
     counts = torch.full((rows,), total // max(rows, 1))
     counts[torch.randperm(rows)[: total - int(counts.sum())]] += 1
@@ -255,7 +255,7 @@ def block_of(format: Format) -> tuple[int, int]:
 
 
 def block_entries(blocks: torch.Tensor, block: tuple[int, int], shape: tuple[int, ...]) -> torch.Tensor:
-    """Return the coordinates (2, n) of the entries of blocks (2, n) that lie within a matrix of this shape, block by block."""
+    """Return the coordinates (2, n) of all entries of blocks (2, number of blocks), block by block, without those outside ``shape``."""
     if block == (1, 1):
         return blocks
     height, width = block
