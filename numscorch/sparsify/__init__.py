@@ -1,4 +1,4 @@
-"""Sparsifiers, sparse tensors made by them, sparsification of models by parameter name, and sparse training.
+"""Sparsifiers, sparsified tensors, sparsification of models by parameter name, and sparse training.
 
 A sparsifier is a callable that takes a tensor and returns a mask of its shape, True where an entry is kept. Its
 optional attribute ``kind`` says how much of the tensor it needs to see, and ``format`` how the kept entries are stored.

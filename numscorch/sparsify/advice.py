@@ -17,7 +17,7 @@ from ..measuring.turns import DISTURBED, in_turns, ratio_of_medians
 from ..sparsifiers.base import described
 
 Module = torch.nn.Module
-SECONDS = 0.1  # minimum duration of a comparison; ten times that for the fewest turns of slow layers
+SECONDS = 0.1  # minimum duration of a comparison; slow layers take at most ten times as long
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ def _placeholder(value: torch.Tensor) -> torch.Tensor:
 
 
 def calls_of(model: Module, modules: Iterable[Module], example_inputs: Any) -> dict[Module, ModuleCall]:
-    """Run a model once, and record the first call of each of some modules.
+    """Run a model once, and record the first call of each of the ``modules``.
 
     The model runs in evaluation mode without gradients; its hooks are called.
 
@@ -73,7 +73,7 @@ def calls_of(model: Module, modules: Iterable[Module], example_inputs: Any) -> d
         torch.backends.mha.set_fastpath_enabled(False)  # torch's fused encoder layer does not call its submodules
         _run(model, example_inputs)
     for module in list(seen):
-        if isinstance(module, torch.nn.MultiheadAttention):  # it reads its output projection's weight instead of calling it
+        if isinstance(module, torch.nn.MultiheadAttention):  # it reads its output projection's weight, and does not call the projection
             seen[module.out_proj] = ModuleCall(seen[module].args[:1] or (seen[module].kwargs["query"],), {})
     return seen
 
@@ -138,7 +138,7 @@ def ratio(first: Callable[[], object], second: Callable[[], object]) -> SpeedUp:
 def compared(first: Sequence[float], second: Sequence[float]) -> SpeedUp:
     """Return the ratio of the median times of alternating calls.
 
-    It is uncertain if its confidence interval includes 1, or if one side's median time is more than twice its minimum.
+    The ratio is uncertain if its confidence interval includes 1, or if one side's median time is more than twice its minimum.
 
     >>> compared([2.0, 2.1, 2.2], [1.0, 1.0, 1.1])
     SpeedUp(ratio=2.1, is_certain=True)

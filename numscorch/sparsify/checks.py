@@ -1,4 +1,4 @@
-"""Checks of the arguments of trainers of sparse weights, and that weights are still part of the model."""
+"""Checks for trainers of sparse weights: of their arguments, and that weights are still part of the model."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def check_schedule(owner: str, schedule: object) -> None:
     """Check that an argument is a schedule.
 
     Raises:
-        OperandError: it is not.
+        OperandError: the argument is not a schedule.
 
     >>> check_schedule("GradualPruning", 0.9)
     Traceback (most recent call last):
@@ -89,7 +89,7 @@ def check_factory(factory: Any) -> None:
     """Check that an argument can make sparsifiers from fractions, and is not itself a sparsifier.
 
     Raises:
-        OperandError: it cannot.
+        OperandError: the argument cannot, or is a sparsifier.
     """
     is_made = callable(factory) and hasattr(factory, "kind") and not isinstance(factory, type)
     if is_made or not callable(factory) or (is_budget(factory) and not isinstance(factory, type)):
@@ -140,10 +140,10 @@ def check_values(name: str, weight: SparseParameter) -> None:
 
 
 def check_current(model: torch.nn.Module, weights: Mapping[str, torch.nn.Module], owner: str) -> None:
-    """Check that a model still has, under their names, the sparse weights and the modules of dense weights that are trained.
+    """Check that a model still has the trained sparse weights, and the modules of trained dense weights, under their names.
 
     Raises:
-        OperandError: something else is in place of one.
+        OperandError: a name refers to something else.
 
     >>> model = torch.nn.Sequential(torch.nn.Linear(2, 2))
     >>> check_current(model, {"0.weight": model[0]}, "GradualPruning")
@@ -163,7 +163,7 @@ def check_current(model: torch.nn.Module, weights: Mapping[str, torch.nn.Module]
 
 
 def refuse_gradient(name: str, gradient: torch.Tensor) -> torch.Tensor:
-    """Raise, as a hook of a replaced dense weight, if a gradient of an earlier forward pass arrives, which would be lost."""
+    """Hook of a replaced dense weight: raise if a gradient of an earlier forward pass arrives, since it would be lost."""
     raise OperandError(
         f"{name} became sparse between forward and backward, so its gradient would be lost: call step() after backward() and "
         "optimizer.step(), and run the model again"

@@ -23,7 +23,7 @@ _numbers = itertools.count()
 
 
 def masked(number: int, tensor: Tensor) -> Tensor:
-    """Zero the entries that a rule, given by its number, drops."""
+    """Zero the entries that the rule with this number drops."""
     return torch.where(torch.ops.numscorch.kept(number, tensor.detach()), tensor, torch.zeros((), dtype=tensor.dtype))
 
 

@@ -42,7 +42,7 @@ def data_parallel(model: torch.nn.Module, **options: Any) -> DistributedDataPara
 
 
 def _watch(parent: torch.nn.Module, name: str, module: torch.nn.Module | None) -> None:
-    """Let torch's own DistributedDataParallel check patterns at its first step, in a hook that torch calls for each new submodule."""
+    """Hook that torch calls for each new submodule: let DistributedDataParallel check patterns before its first step."""
     if isinstance(parent, DistributedDataParallel) and module is not None and sparse_weights(module):
         parent.register_forward_pre_hook(_check_once)
 
@@ -51,7 +51,8 @@ def _watch(parent: torch.nn.Module, name: str, module: torch.nn.Module | None) -
 def _check_once(model: torch.nn.Module, inputs: Any) -> None:
     """Check the patterns of all processes before a model's first step: gradients of different entries must not be summed.
 
-    torch's wrapper sends the index arrays of rank 0, unless its options leave out buffers. A single rank may evaluate the model.
+    By default, torch's wrapper would copy the index arrays of rank 0 to all processes. Without gradients, nothing is checked, so a single
+    rank may evaluate the model.
     """
     if not torch.is_grad_enabled():
         return
@@ -97,13 +98,13 @@ def broadcast_patterns(
     Common entries keep their values, and new entries start at 0.
 
     Args:
-        model: the model, not yet in DistributedDataParallel, which then makes the values equal.
+        model: the model, before it is wrapped in DistributedDataParallel, which makes the values equal.
         optimizer: the optimizers that train it, whose state follows the entries.
         source: the rank whose patterns are used.
         group: the processes; all by default.
 
     Raises:
-        OperandError: there is no process group yet, or the processes have other weights.
+        OperandError: there is no process group yet, or the processes have different weights.
     """
     _check_initialized()
     weights = sparse_weights(model)

@@ -195,8 +195,8 @@ class SET(Evolution):
     so does their optimizer state. Frozen weights are not changed.
 
     To resume, make the model, the optimizer and SET as before, then load the states in this order: SET, model,
-    optimizer. With a ``DistributedDataParallel`` model, all processes draw the same numbers, so their patterns stay
-    equal; the initial patterns are compared.
+    optimizer. With a ``DistributedDataParallel`` model, all processes draw the same numbers, so that all patterns
+    stay equal; the initial patterns are compared.
 
     Args:
         model: the model whose sparse weights are changed.
@@ -210,7 +210,7 @@ class SET(Evolution):
     Raises:
         ExpressionError: a pattern names no sparse weight.
         OperandError: a weight requires grad, and the optimizer does not hold it.
-        UnsupportedError: a format restricts the places of entries, as NM; an optimizer's state cannot follow; or
+        UnsupportedError: a format restricts the places of entries, as NM does; an optimizer's state cannot follow; or
             patterns differ between processes.
         SizeError: a fraction is not between 0 and 1, or a number of steps is not positive.
 
@@ -258,7 +258,7 @@ class SET(Evolution):
             raise OperandError(
                 f"the state of SET has {state['generator']!r} as the state of its generator: give the result of its state_dict()"
             )
-        torch.Generator().set_state(state["generator"])  # raises, if at all, before anything is changed
+        torch.Generator().set_state(state["generator"])  # an invalid state raises here, before anything is changed
         super().load_state_dict(state)
         self.generator = state["generator"]
 
@@ -269,26 +269,26 @@ class RigL(Evolution):
     The dense gradient, ``upstream.T @ input`` of each layer, is computed only in the step before a change, and
     accumulated over micro-batches. A weight keeps its number of entries, or of blocks if its format stores whole
     blocks. Grown entries start at 0, and so does their optimizer state. An entry that was just dropped may be grown
-    again, and then keeps both. Frozen layers, and layers that no gradient reached, are not changed. If a gradient
+    again, and then keeps its value and state. Frozen layers, and layers that no gradient reached, are not changed. If a gradient
     overflows, which ``torch.amp.GradScaler`` tolerates, the change is postponed by a step.
 
     To resume, make the model, the optimizer and RigL as before, then load the states in this order: RigL, model,
-    optimizer. With a ``DistributedDataParallel`` model, dense gradients are summed over all processes, so their
-    patterns stay equal; the initial patterns are compared.
+    optimizer. With a ``DistributedDataParallel`` model, dense gradients are summed over all processes, so that
+    all patterns stay equal; the initial patterns are compared.
 
     Args:
         model: the model whose ``SparseLinear`` and ``SparseConv2d`` weights are changed.
         optimizer: the optimizers that train it, one or several.
         until: the step from which on nothing changes; the paper uses three quarters of all steps.
         every: number of steps between changes.
-        fraction: the initial fraction of each weight's entries that is replaced, which decays as
-            :class:`schedules.cosine` does; or a schedule.
+        fraction: the initial fraction of each weight's entries that is replaced; it decays as
+            :class:`schedules.cosine` does. Or a schedule.
         weights: name patterns, such as ``"encoder.*.weight"``.
 
     Raises:
         ExpressionError: a pattern names no weight of these layers.
         OperandError: a weight requires grad, and the optimizer does not hold it.
-        UnsupportedError: a format restricts the places of entries, as NM; an optimizer's state cannot follow; or
+        UnsupportedError: a format restricts the places of entries, as NM does; an optimizer's state cannot follow; or
             patterns differ between processes.
         SizeError: a fraction is not between 0 and 1, or a number of steps is not positive.
 

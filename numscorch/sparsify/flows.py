@@ -1,4 +1,4 @@
-"""Sparse activations and gradients: hooks that pass on only the entries that a sparsifier keeps, and a plan's rules for them.
+"""Sparse activations and gradients: hooks that pass on only the entries that a sparsifier keeps, attached by the rules of a plan.
 
 The hooks are immutable values attached to modules, and are copied and pickled with them.
 """
@@ -22,7 +22,7 @@ from .plan import Flow, PlanRule, SparsityPlan, named_by
 
 
 class SparseActivation(Flow):
-    """A forward hook that sparsifies a module's output; of a tuple, the first tensor.
+    """A forward hook that sparsifies a module's output; if the output is a tuple, its first tensor.
 
     A program that torch compiles as a whole has no sparse outputs: it passes a dense tensor with the same values,
     whatever the format.
@@ -123,7 +123,7 @@ def remove_masking(weight: Any) -> None:
 
 
 def _split_output(name: str, output: Any) -> tuple[torch.Tensor, tuple[Any, ...] | None]:
-    """Split a module's output into its first tensor and the remaining outputs; None for the latter if it is not a tuple."""
+    """Split a module's output into its first tensor and the remaining outputs, which are None if the output is not a tuple."""
     remaining = output[1:] if isinstance(output, tuple) else None
     first = output[0] if isinstance(output, tuple) and output else output
     if not isinstance(first, torch.Tensor):
@@ -156,7 +156,7 @@ def flows_of(model: torch.nn.Module, plan: SparsityPlan) -> Flows:
 
 
 def check_flows(model: torch.nn.Module, flows: Flows, sparse: Collection[str]) -> None:
-    """Check that gradients can have the formats of their rules, given the names of the parameters that become sparse.
+    """Check that gradients can have the formats of their rules; ``sparse`` has the names of the parameters that become sparse.
 
     Raises:
         UnsupportedError: a gradient cannot have the format of its rule.

@@ -1,4 +1,4 @@
-"""Places of parameters in a model, the registry of sparse versions of modules, and the warning about modules without one."""
+"""Places of parameters in a model, the registry of sparse versions of modules, and the warning about modules without a sparse version."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ VERSIONS: dict[tuple[type[torch.nn.Module], str], Convert] = {
 
 
 def without_nesting(encoder: torch.nn.TransformerEncoder) -> torch.nn.TransformerEncoder:
-    """Switch off nested tensors, which torch passes to an encoder's layers and sparse layers do not support."""
+    """Switch off nested tensors: torch would pass them to the encoder's layers, and sparse layers do not support them."""
     encoder.use_nested_tensor = False
     return encoder
 
 
-# Functions that adapt modules which read parameters of their children, in case these are sparse. They return the module itself, or in its
-# place a module that has ``to_dense()``. torch's attention reads the weight of its output projection; SparseMultiheadAttention calls the
-# projection.
+# Some modules read parameters of their children, which may be sparse. These functions adapt such a module: they return the module, or its
+# replacement, a module with ``to_dense()``. For example, torch's attention reads the weight of its output projection, but
+# SparseMultiheadAttention calls the projection.
 READERS: dict[type[torch.nn.Module], Callable[[Any], torch.nn.Module]] = {
     torch.nn.MultiheadAttention: SparseMultiheadAttention.around,
     torch.nn.TransformerEncoder: without_nesting,
@@ -73,7 +73,7 @@ def register_sparse_module(kind: type[torch.nn.Module], convert: Convert, weight
 
 
 def adapted(module: torch.nn.Module) -> torch.nn.Module:
-    """Return the module to use in place of one whose children may be sparse, usually the module itself.
+    """Return the replacement of a module whose children may be sparse; usually the module itself.
 
     Raises:
         UnsupportedError: the children of this module cannot be sparse.
@@ -82,7 +82,7 @@ def adapted(module: torch.nn.Module) -> torch.nn.Module:
 
 
 def converted(module: torch.nn.Module, weight: str, sparsifier: Sparsifier, format: Format | None) -> torch.nn.Module:
-    """Return the sparse version of a module; it draws no numbers from torch's generator.
+    """Return the sparse version of a module; the state of torch's random generator does not change.
 
     Raises:
         OperandError: the registered function returns no module with a sparse weight.
@@ -146,7 +146,7 @@ def tell_missing(missing: list[Site]) -> None:
 
 
 def _templates(kinds: Mapping[tuple[type[torch.nn.Module], str], list[str]]) -> list[str]:
-    """Return a registration for each type, for the user to complete.
+    """Return the code of a registration for each type of modules, which the user has to complete.
 
     >>> print(_templates({(torch.nn.Bilinear, "weight"): ["head.weight"]})[0])
     # head.weight

@@ -77,7 +77,7 @@ def check_keys(state: object, owner: str, keys: Iterable[str]) -> None:
     """Check that a state has exactly the keys of an owner's state.
 
     Raises:
-        OperandError: it does not.
+        OperandError: a key is missing or unknown.
 
     >>> check_keys({"step": 1, "generator": 2}, "RigL", ["step", "patterns", "is_put_off"])
     Traceback (most recent call last):
@@ -101,7 +101,7 @@ def check_names(given: Iterable[str], owner: str, known: Iterable[str]) -> None:
     """Check that a state belongs to the same weights.
 
     Raises:
-        OperandError: it does not.
+        OperandError: it belongs to other weights.
 
     >>> check_names(["0.weight"], "SET", ["0.weight", "2.weight"])
     Traceback (most recent call last):
@@ -121,14 +121,14 @@ def load_patterns(model: Module, state: State, optimizer: Optimizers = None) -> 
     On an error, nothing is changed. The values themselves are loaded afterwards, by ``load_state_dict``.
 
     Formats and shapes come from the state, so that it can be a plain dict of tensors, such as the contents of a
-    safetensors file. A plain dict of a state of an earlier version has no formats: sparse layers then keep the model's
-    formats, and dense layers cannot become sparse.
+    safetensors file. A plain dict from an earlier version of numscorch has no formats: sparse layers then keep the
+    model's formats, and dense layers cannot become sparse.
 
-    To resume, pass an optimizer of the model as built, or make an optimizer of the returned model: sparse layers list
+    To resume, pass the optimizer of the newly built model, or make one for the returned model: sparse layers list
     their parameters in the order of dense layers. Load the optimizer's state last.
 
     Args:
-        model: the model to change. If the model itself is such a layer, use the result.
+        model: the model to change. If the model itself is a layer that becomes sparse, use the result.
         state: the ``state_dict()`` of the sparse model.
         optimizer: the optimizers that train the model, one or several; None if there is none yet.
 
@@ -170,13 +170,13 @@ def load_patterns(model: Module, state: State, optimizer: Optimizers = None) -> 
 
 
 def tell_order(model: Module) -> None:
-    """Make a model's ``load_state_dict`` say what to load first if a weight is sparse in the state but still dense."""
+    """Make a model's ``load_state_dict`` say what to load first if a weight is sparse in the state but dense in the model."""
     if _tell_dense not in model._load_state_dict_post_hooks.values():
         model.register_load_state_dict_post_hook(_tell_dense)
 
 
 def _tell_dense(model: Module, keys: Any) -> None:
-    """Refuse sparse weights of dense layers in a hook, before torch raises for the shapes.
+    """Hook that refuses a state's sparse weights for dense layers, before torch raises for the shapes.
 
     Raises:
         UnsupportedError: a weight is sparse in the state.
@@ -191,7 +191,7 @@ def _check(model: Any, state: Any) -> None:
     """Check that the arguments are a model and a state.
 
     Raises:
-        OperandError: they are not.
+        OperandError: an argument has another type.
         UnsupportedError: the model is in DistributedDataParallel.
     """
     check_model("load_patterns", model)
@@ -257,7 +257,7 @@ def patterns_in(state: State, sites: Mapping[str, Site]) -> dict[str, Pattern]:
 
 
 def _metadata(state: State) -> dict[str, Mapping[str, Any]]:
-    """Return a state's metadata of its modules and weights, by name; in a plain dict of tensors, that of sparse weights."""
+    """Return a state's metadata of its modules and weights, by name; a plain dict of tensors has only that of sparse weights."""
     metadata = getattr(state, "_metadata", None) or {}
     if not isinstance(metadata, Mapping):
         raise OperandError(f"the state's metadata is not a dict of modules, but {metadata!r:.60}: give the result of state_dict()")
@@ -272,7 +272,7 @@ def _metadata(state: State) -> dict[str, Mapping[str, Any]]:
 def _unknown(name: str, keys: list[str], known: list[str]) -> str:
     """Return the error text for a weight that the model lacks.
 
-    The text suggests a prefix if the names differ by one, as when the model or the state is wrapped.
+    If the names differ by a prefix, as when the model or the state is wrapped, the text suggests it.
     """
     message = f"the state has a sparse weight {name}, which the model lacks"
     for known_name in known:
@@ -298,7 +298,7 @@ def _check_held(name: str, weight: Weight, state: State) -> None:
 
 
 def _pattern(name: str, state: State, metadata: Mapping[str, Any], weight: Weight) -> Pattern:
-    """Return a weight's pattern, with its index arrays copied, and checked, because kernels do not check them."""
+    """Return a weight's pattern. The index arrays are copied, and checked because kernels do not check them."""
     arrays = {key.removeprefix(f"{name}."): _tensor(key, extents) for key, extents in state.items() if key.startswith(f"{name}.level")}
     values = _tensor(f"{name}.values", state[f"{name}.values"])
     extents = tuple(weight.shape if isinstance(weight, SparseParameter) or weight.ndim < 2 else weight.flatten(1).shape)
@@ -326,7 +326,7 @@ def _tensor(key: str, stored: object) -> torch.Tensor:
 
 
 def _format(metadata: Mapping[str, Any], weight: Weight) -> Format:
-    """Return the format in a state's metadata, or else the model's; if both are equal, the model's own object."""
+    """Return the format in a state's metadata, or else the model's format; if both are equal, return the model's object."""
     stored_format: Format | None = weight.format if isinstance(weight, SparseParameter) else None
     if (text := metadata.get("levels", metadata.get("format"))) is not None:
         saved_format: Format = as_format(text)

@@ -39,7 +39,7 @@ DENSE = (torch.nn.Linear, torch.nn.Conv2d)  # without subclasses, which may read
 class MatchedWeight:
     """A weight that a plan names, with all its places and the rules that name it.
 
-    ``why`` is the reason why it stays dense, if any. ``is_maskable`` is True if it can still be masked.
+    ``why`` is the reason why the weight stays dense, if any. ``is_maskable`` is True if it can be masked nevertheless.
     """
 
     sites: list[Site]
@@ -52,7 +52,7 @@ class MatchedWeight:
 
     @property
     def name(self) -> str:
-        """The name of its first place."""
+        """The weight's name at its first place."""
         return self.sites[0].name
 
     @property
@@ -67,12 +67,12 @@ class MatchedWeight:
 
     @property
     def is_sparse(self) -> bool:
-        """Whether it is sparse already."""
+        """Whether the weight is sparse already."""
         return isinstance(self.parameter, SparseParameter)
 
     @property
     def is_vector(self) -> bool:
-        """Whether it is a dense vector or scalar, which stays dense."""
+        """Whether the weight is a dense vector or scalar, which stays dense."""
         parameter = self.parameter
         return not isinstance(parameter, SparseParameter | torch.nn.parameter.UninitializedParameter) and parameter.ndim < 2
 
@@ -141,7 +141,7 @@ def _why_dense(choice: MatchedWeight, model: torch.nn.Module, rules_of_name: dic
 
 
 def why_hooked(weight: torch.Tensor) -> str:
-    """Return why a weight's hooks prevent it from becoming sparse; empty if it can drop them."""
+    """Return why a weight's hooks prevent it from becoming sparse; empty if the hooks can be dropped."""
     hooks = [*(weight._backward_hooks or {}).values(), *(getattr(weight, "_post_accumulate_grad_hooks", None) or {}).values()]
     if all(map(is_masking, hooks)):
         return ""
@@ -149,9 +149,9 @@ def why_hooked(weight: torch.Tensor) -> str:
 
 
 def computed(site: Site) -> tuple[str, str]:
-    """Return the name of the weight that torch computes from a parameter (parametrized, pruned, normalized), and how to undo that.
+    """If torch computes a weight from a parameter (parametrized, pruned, normalized), return the weight's name and how to undo that.
 
-    Both are empty for other parameters.
+    Otherwise, both are empty.
 
     >>> layer = torch.nn.utils.spectral_norm(torch.nn.Linear(2, 2))
     >>> computed(Site("0.weight_orig", layer, "weight_orig"))[0]

@@ -61,17 +61,17 @@ def sparsify_model(
     replaced: on an error, the model is unchanged.
 
     Args:
-        model: the model to change. If the model itself is such a layer, use the result.
+        model: the model to change. If the model itself is a layer that becomes sparse, use the result.
         plan: rules by name.
         example_inputs: a tensor, or a tuple or dict of arguments. The model runs with it once, in evaluation mode, and
             the forward pass of each layer is then timed with inputs of the same sizes.
         optimizer: an optimizer, or a list of them. Its groups then hold the values of the sparse weights in place of
             the dense weights, with the state of these entries.
-        advise: whether layers whose median time is lower dense stay dense, unless their rule says ``always=True``. The
+        advise: whether layers that are faster dense, by median time, stay dense, unless their rule says ``always=True``. The
             report marks a speed-up as "uncertain" if the timings scatter, as on a busy machine. Without example_inputs,
             nothing is timed, and all layers become sparse. An ``Embedding``, whose lookups are never faster sparse,
             becomes sparse if that takes fewer bytes.
-        inplace: False for a copy.
+        inplace: whether to change ``model`` itself; False changes a copy.
         report: a function called with a :class:`ModelReport`, which has one row for each weight; None for no report.
         progress: whether to show a progress bar on stderr; by default for large models if stderr is a terminal.
 
@@ -175,7 +175,7 @@ def _check(model: object, plan: object, example_inputs: Any, optimizer_fits: boo
     """Check the arguments of :func:`sparsify_model`.
 
     Raises:
-        OperandError: an argument is not what it should be.
+        OperandError: an argument has another type, or does not fit the model.
     """
     check_model("sparsify_model", model)
     if not isinstance(plan, SparsityPlan):
@@ -194,7 +194,7 @@ def _check(model: object, plan: object, example_inputs: Any, optimizer_fits: boo
 def _check_choices(choices: list[MatchedWeight]) -> None:
     """Check that each rule for weights names a dense weight, and that no mask of torch prunes a parameter of the modules.
 
-    Of a masked parameter, the weight would stay dense, or the sparse module lack its bias.
+    A masked weight would stay dense, and a masked bias would be missing in the sparse module.
 
     Raises:
         UnsupportedError: all weights of a rule are sparse already, or a mask prunes a parameter.

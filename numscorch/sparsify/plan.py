@@ -1,4 +1,4 @@
-"""SparsityPlan: rules by name for the weights, activations and gradients of a model that become sparse; budgets of weights.
+"""SparsityPlan: rules by name that make weights, activations and gradients of a model sparse; budgets of weights.
 
 A budget distributes a given fraction of zeros over the weights of a model. It is a callable that takes the weights by name, as tensors or
 shapes, and returns each weight's fraction of zeros.
@@ -63,7 +63,7 @@ class uniform(_Budget):
 @called_as("erk(0.9)")
 @dataclass(frozen=True)
 class erk(_Budget):
-    """Erdős-Rényi-kernel: keep a fraction proportional to the sum of a weight's sizes over their product.
+    """Erdős-Rényi-kernel: keep a fraction proportional to the sum of a weight's sizes divided by their product.
 
     Small weights therefore keep more. For a matrix, the kept fraction is proportional to (out + in) / (out * in).
     Weights that would keep more entries than they have stay dense, and the other weights share the rest.
@@ -94,7 +94,7 @@ class erk(_Budget):
 @called_as("global_magnitude(0.9)")
 @dataclass(frozen=True)
 class global_magnitude(_Budget):
-    """Zero the smallest absolute values of the whole model, with one bound for all weights; of equal values, the first.
+    """Zero the smallest absolute values of the whole model, with one bound for all weights; of equal values, the first ones.
 
     O(n), with little extra memory.
 

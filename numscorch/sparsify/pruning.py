@@ -68,7 +68,7 @@ class GradualPruning:
         model: the model to prune.
         optimizer: the optimizers that train it, one or several.
         sparsifier: a function from a fraction to a sparsifier, such as ``magnitude``, or ``lambda f:
-            block_magnitude(16, 1, f)``; or a dict of these by name pattern, of which the last match applies. A dict is
+            block_magnitude(16, 1, f)``; or a dict of such functions by name pattern; the last match applies. A dict is
             needed if layers differ, as with the scores of ``movement``: ``{name: partial(movement, scores=scores[name])
             for name in scores}``. Scores of a ``MovementScores`` belong to the dense weight: let layers become sparse
             only at the last fraction, for example ``sparse_from=0.9``, or not at all.
@@ -151,7 +151,7 @@ class GradualPruning:
         """Count a step, and prune if the schedule's fraction rises.
 
         Returns:
-            Whether the model has other parameters now, or other numbers of values.
+            Whether parameters of the model were replaced, or their numbers of values changed.
 
         Raises:
             SizeError: the schedule's fraction fell, or is not valid.
@@ -323,7 +323,7 @@ class GradualPruning:
         return patterns, dropped
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Hook the gradients of weights, whose copies lose their hooks."""
+        """Hook the gradients of the weights again, because copies of weights lose their hooks."""
         vars(self).update(state)
         for name in self.dropped:
             self._mask(name, self.dense[name].parameter)

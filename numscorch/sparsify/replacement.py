@@ -38,9 +38,9 @@ ENTRYWISE = {  # state keys of optimizers whose state tensors all have the param
 }
 HOOKS = tuple(name for name in vars(torch.nn.Identity()) if "hook" in name)
 HELD = ("_parameters", "_buffers", "_modules")
-OTHER = {torch.float64: torch.float32}  # a different data type for each data type; float64 for types not listed
+OTHER = {torch.float64: torch.float32}  # maps a data type to a different one; float64 for types not listed
 
-_replaced = WeakTensorKeyDictionary()  # parameters that a model no longer has, while others hold them
+_replaced = WeakTensorKeyDictionary()  # parameters that a model no longer has, while other objects hold them
 _checked: WeakSet[Optimizer] = WeakSet()  # optimizers that took a step since the last replacement
 
 
@@ -202,7 +202,7 @@ def replace_module(model: Module, old: Module, new: Module) -> Module:
 def gathered(pattern: Pattern, dense: torch.Tensor) -> torch.Tensor:
     """Return the values of a dense tensor at a pattern's entries.
 
-    The tensor has the pattern's shape, or dimensions after the first that are flattened to columns.
+    The tensor has the pattern's shape, or its dimensions after the first are flattened to columns.
     """
     stored = SparseTensor(pattern, torch.empty(pattern.nnz, dtype=dense.dtype))
     return with_entries(stored, others_at(stored, dense.reshape(pattern.shape))).values
@@ -242,7 +242,7 @@ def repattern(parameter: SparseParameter, pattern: Pattern | SparseTensor | torc
 
     Everything that has one number per value follows: the gradient, and optimizer state such as Adam's ``exp_avg`` or
     SGD's momentum. ``parameter.values`` stays the same ``torch.nn.Parameter``, in the same optimizer group, with its
-    hooks and ``requires_grad``. If the number of values stays the same, so does its memory. On an error, nothing is
+    hooks and ``requires_grad``. If the number of values does not change, their memory is reused. On an error, nothing is
     changed. O(nnz log nnz), and O(size) for a mask.
 
     Args:
@@ -255,8 +255,8 @@ def repattern(parameter: SparseParameter, pattern: Pattern | SparseTensor | torc
     Raises:
         SizeError: the pattern has another shape.
         FormatError: the parameter's format cannot store these entries.
-        OperandError: an argument is not a parameter or a pattern, or the optimizer does not hold the parameter, which
-            requires grad.
+        OperandError: an argument is not a parameter or a pattern, or the parameter requires grad and the
+            optimizer does not hold it.
         UnsupportedError: the optimizer's state cannot follow, as for LBFGS.
 
     >>> import numscorch as ns

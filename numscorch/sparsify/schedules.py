@@ -91,7 +91,7 @@ class one_shot:
     Args:
         final: the fraction from that step on.
         at: the step.
-        start: the fraction before.
+        start: the fraction before that step.
 
     Raises:
         SizeError: a fraction is not between 0 and 1, or the step is negative.

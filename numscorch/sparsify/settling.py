@@ -23,7 +23,7 @@ from .replacement import Optimizer, check_followers, optimizers_of
 HEAD = ("weight", "module", "density", "format", "before", "after", "speed-up", "")
 TABLE = torch.nn.Embedding  # lookups are never faster sparse, but a sparse table can save memory
 UNTIMED = SpeedUp()
-LARGER = 1.05  # ratio of kept to requested entries from which the table has a note
+LARGER = 1.05  # from this ratio of kept to requested entries, the table has a note
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ class DrawnMask:
     def __call__(self, tensor: torch.Tensor) -> torch.Tensor:
         """Return the mask, of the tensor's shape."""
         if tensor.numel() != self._count:
-            return mask_of(tensor, self._sparsifier)  # not the weight: the sparsifier raises its own error
+            return mask_of(tensor, self._sparsifier)  # another tensor than the weight: the sparsifier raises its own error
         return torch.from_numpy(np.unpackbits(self._bits, count=self._count)).view(torch.bool).reshape(tensor.shape)
 
     def __getattr__(self, name: str) -> Any:
@@ -123,7 +123,7 @@ class Settling:
     Args:
         optimizers: optimizers whose state has to be convertible.
         calls: the recorded calls of the modules, for timings.
-        advise: whether layers that are slower sparse, and tables that are no smaller, stay dense.
+        advise: whether layers that are slower sparse, and tables that are no smaller sparse, stay dense.
     """
 
     def __init__(self, optimizers: list[Optimizer], calls: dict[torch.nn.Module, ModuleCall] | None, advise: bool):
@@ -183,7 +183,7 @@ class Settling:
 def _why_not(choice: MatchedWeight, speed: SpeedUp, size: int) -> str:
     """Return why a weight should stay dense; empty if it should become sparse.
 
-    The reason is a higher median time of the sparse layer, or, for a table, that it takes no fewer bytes sparse.
+    The reason is that the sparse layer has a higher median time, or that a sparse table takes no fewer bytes.
     """
     if all(isinstance(site.module, TABLE) for site in choice.modules()):
         dense = choice.parameter.nbytes
@@ -192,7 +192,7 @@ def _why_not(choice: MatchedWeight, speed: SpeedUp, size: int) -> str:
 
 
 def _notes(choice: MatchedWeight, weight: SparseParameter, size: int) -> Iterator[str]:
-    """Yield notes if the stored entries differ from the requested ones, or if the weight takes more bytes than dense."""
+    """Yield notes if the stored entries differ from the requested ones, or if the sparse weight takes more bytes than the dense one."""
     sparsifier: Any = choice.sparsifier
     blocks = getattr(sparsifier, "b0", 1), getattr(sparsifier, "b1", 1)
     kept, wanted = sparsifier.kept / max(weight.numel(), 1), 1 - getattr(sparsifier, "fraction", 0.0)

@@ -23,7 +23,7 @@ def straight_through(model: torch.nn.Module, sparsifier: Sparsifier, *, weights:
     """Let layers use only the weight entries that a sparsifier keeps at each call, while the whole weights are trained.
 
     The gradient of the masked weight is passed to the whole weight (straight-through estimator). ``decay`` times the
-    dropped entries is added to it, which draws them to 0, so that masks settle: with ``n_m(2, 4)`` and ``decay=2e-4``
+    dropped entries is added to this gradient; it draws them to 0, so that masks settle: with ``n_m(2, 4)`` and ``decay=2e-4``
     this is SR-STE. Optimizers keep the same parameter. In the model's state it is called
     ``parametrizations.weight.original`` (``torch.nn.utils.parametrize``). :func:`settle` ends the masking. Torch cannot
     pickle parametrized modules: save the model's ``state_dict()``, and copy with ``copy.deepcopy``.
@@ -71,8 +71,8 @@ def settle(model: torch.nn.Module, optimizer: Optimizers = None, format: Format 
 
     Raises:
         OperandError: no layer is trained by straight_through, or the optimizer does not hold a weight.
-        UnsupportedError: the model itself is such a layer; a layer has no sparse version, or user-defined hooks on its
-            weight; or the optimizer's state cannot follow. Nothing is changed.
+        UnsupportedError: the model itself is such a layer; a layer has no sparse version; a weight has user-defined hooks;
+            or the optimizer's state cannot follow. Nothing is changed.
 
     >>> from numscorch.sparsify import magnitude
     >>> model = torch.nn.Sequential(torch.nn.Linear(4, 2))
