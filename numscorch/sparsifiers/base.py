@@ -1,4 +1,4 @@
-"""Base of sparsifiers: kinds, names, checks of arguments, and the base classes of the built-in ones; name patterns of parameters."""
+"""Base of sparsifiers: kinds, names, checks of arguments, and base classes of the built-in sparsifiers; name patterns of parameters."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Kind(StrEnum):
     """The part of a tensor that a sparsifier needs to decide whether to keep an entry.
 
     * STREAMING: the value of the entry, as for ``threshold``. The sparsifier may be called with any part of a tensor.
-      The kernel that computes a result applies it (``einsum(..., sparsifier=)``) if its comparison can be traced.
+      In ``einsum(..., sparsifier=)``, the kernel of the einsum applies the sparsifier if its comparison can be traced.
     * BLOCKING: the values in one block of a matrix, as for ``n_m``, which kernels also apply. ``block`` is the shape of
       the block; -1 is the whole extent.
     * MATERIALIZING: all values, or the shape of the tensor, as for ``magnitude`` and ``random``.
@@ -56,8 +56,8 @@ def kind_of(sparsifier: Any) -> Kind:
 def kept_by(sparsifier: Any, value: Any) -> Any:
     """Return a streaming sparsifier's answer for a proxy.
 
-    ``keeps_value``, which skips the check for NaN, is called if it has the same rule as ``__call__``: a subclass that overrides
-    only ``__call__`` has another rule.
+    ``keeps_value``, which skips the check for NaN, is called if it has the same rule as ``__call__``. It has another rule in a
+    subclass that overrides only ``__call__``.
 
     >>> import torch
     >>> from numscorch.sparsify import threshold
@@ -227,7 +227,7 @@ def check_fraction(sparsifier: object, fraction: Any) -> None:
     """Check that a fraction lies between 0 and 1.
 
     Raises:
-        SizeError: it does not, or is not a number.
+        SizeError: the fraction is another number, or not a number.
 
     >>> check_fraction("magnitude(90)", 90)
     Traceback (most recent call last):

@@ -1,4 +1,4 @@
-"""Sparsifiers made of others: ``compose`` and ``low_rank_plus_sparse``."""
+"""Sparsifiers that combine other sparsifiers: ``compose`` and ``low_rank_plus_sparse``."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class compose:
         return kept
 
     def keeps_value(self, value: Any) -> Any:
-        """Return whether a kernel keeps a value. NaN is kept, since one of the sparsifiers may refuse it."""
+        """Return whether a kernel keeps a value. NaN is kept, so that a sparsifier that refuses NaN can find it."""
         kept: Any = True
         for sparsifier in self.sparsifiers:
             answer = kept_by(sparsifier, value if kept is True else torch.where(kept, value, 0.0))
@@ -58,7 +58,7 @@ class compose:
 
     @property
     def kind(self) -> Kind:
-        """Streaming if all sparsifiers are; blocking if all others are blocking with one block shape; else materializing."""
+        """Streaming if all sparsifiers are streaming; blocking if the others are blocking with one block shape; else materializing."""
         non_streaming = [sparsifier for sparsifier in self.sparsifiers if kind_of(sparsifier) != Kind.STREAMING]
         if not non_streaming:
             return Kind.STREAMING
@@ -111,7 +111,7 @@ class low_rank_plus_sparse(BuiltIn):
 
     Args:
         rank: the rank of the product, whose factors come from the largest singular values. If the rank is small
-            relative to the matrix, they are found by random projections with a fixed seed.
+            relative to the matrix, random projections with a fixed seed find these values.
         sparsifier: the sparsifier of the residual, or the name of a registered one.
 
     Shape:

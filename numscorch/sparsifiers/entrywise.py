@@ -191,12 +191,12 @@ class movement(BuiltIn, WithFraction):
     """Zero the entries that training moved towards zero the most.
 
     Args:
-        fraction: the fraction of all entries that becomes zero; of equal scores, the first.
+        fraction: the fraction of all entries that becomes zero; of equal scores, the first are dropped.
         scores: a score for each entry, or a MovementScores, whose scores are read at each call. The lowest scores are
             dropped.
 
     Shape:
-        the input has the scores' shape, or is that tensor as a matrix with a row for each output; the bool mask has the
+        the input has the scores' shape, or is flattened to a matrix with a row for each output; the bool mask has the
         input's shape, and is True where an entry is kept.
 
     Raises:
@@ -244,9 +244,9 @@ class wanda(BuiltIn, WithFraction):
     """In each row, zero the entries with the smallest absolute value times the norm of their input.
 
     Args:
-        fraction: the fraction of each row that becomes zero; of equal scores, the first.
-        calibration: inputs of the layer, of shape (\\*, in), whose norms over all samples are used; or these norms, of
-            shape (in,).
+        fraction: the fraction of each row that becomes zero; of equal scores, the first are dropped.
+        calibration: inputs of the layer, of shape (\\*, in), from which the norm of each input over all samples is computed;
+            or these norms, of shape (in,).
 
     Shape:
         the input is a matrix (out, in); the bool mask has the input's shape, and is True where an entry is kept.

@@ -55,8 +55,8 @@ class magnitude(BuiltIn, WithFraction):
     def of_stored(self, values: torch.Tensor, size: int, indices: torch.Tensor) -> torch.Tensor:
         """Return the mask of the stored values to keep, in a tensor of ``size`` entries. O(nnz).
 
-        Unstored entries are dropped first. Of equal values, the first by their coordinates (ndim, nnz) are dropped, in
-        whatever order they are stored.
+        Unstored entries are dropped first. Of equal values, those with the first coordinates (ndim, nnz) are dropped,
+        regardless of the storage order.
         """
         drop = round(self.fraction * size) - (size - len(values))
         return ~least_by_place(magnitudes(self, values), max(drop, 0), indices)
@@ -70,7 +70,7 @@ class block_magnitude(BuiltIn):
     Args:
         b0: rows of a block.
         b1: columns of a block. The last blocks are smaller if the matrix's size is not a multiple.
-        fraction: the fraction of blocks that becomes zero; of equal blocks, the first. Smaller blocks have smaller
+        fraction: the fraction of blocks that becomes zero; of blocks with equal sums, the first. Smaller blocks have smaller
             sums, so the fraction of entries may differ. ``nnz`` and ``density`` of the result count the entries inside
             the matrix.
 
@@ -145,7 +145,7 @@ def magnitudes(sparsifier: object, tensor: torch.Tensor) -> torch.Tensor:
 
 
 def lowest(scores: torch.Tensor, fraction: float) -> torch.Tensor:
-    """Return the mask of the lowest scores, a fraction of all; of equal scores, the first. O(n).
+    """Return the mask of the given fraction of lowest scores; of equal scores, the first are in the mask. O(n).
 
     >>> lowest(torch.tensor([1.0, 0.0, 1.0, 1.0]), 0.75)
     tensor([ True,  True,  True, False])
@@ -154,7 +154,7 @@ def lowest(scores: torch.Tensor, fraction: float) -> torch.Tensor:
 
 
 def least(scores: torch.Tensor, count: int, dim: int = -1) -> torch.Tensor:
-    """Return the mask of the ``count`` lowest scores of each slice along ``dim``; of equal scores, the first. O(n).
+    """Return the mask of the ``count`` lowest scores of each slice along ``dim``; of equal scores, the first are in the mask. O(n).
 
     >>> least(torch.tensor([[1.0, 0.0, 1.0], [3.0, 2.0, 1.0]]), 2)
     tensor([[ True,  True, False],
@@ -173,7 +173,7 @@ def least(scores: torch.Tensor, count: int, dim: int = -1) -> torch.Tensor:
 
 
 def least_by_place(scores: torch.Tensor, count: int, indices: torch.Tensor) -> torch.Tensor:
-    """Return the mask of :func:`least` for one slice; of equal scores, the first by their coordinates (ndim, n).
+    """Return the mask of :func:`least` for one slice; of equal scores, those with the first coordinates (ndim, n) are in the mask.
 
     >>> least_by_place(torch.tensor([1.0, 1.0, 2.0]), 1, torch.tensor([[1, 0, 0], [0, 1, 0]]))
     tensor([False,  True, False])
@@ -197,7 +197,7 @@ def _remove_ties(mask: torch.Tensor, equal: torch.Tensor, count: int) -> None:
 
 
 def bound_of(tensors: Sequence[torch.Tensor], count: int) -> tuple[int, int]:
-    """Return the key of the ``count``-th smallest absolute value of all tensors, and how many of these ``count`` values equal it.
+    """Return the key of the ``count``-th smallest absolute value of all tensors, and how many of the ``count`` smallest values equal it.
 
     >>> bound, equal = bound_of([torch.tensor([1.0, -2.0]), torch.tensor([2.0, 3.0])], 2)
     >>> bound == int(torch.tensor(2.0).view(torch.int32)), equal

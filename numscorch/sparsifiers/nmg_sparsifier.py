@@ -46,7 +46,7 @@ def kernel(weights, scale, rows, n, m, columns, chunk, kinds, blocks, combinatio
         body(worker, weights, scale, rows, n, m, columns, chunk, kinds, blocks, combinations, workers)
 '''
 PACK = Struct("qd9q").pack
-SCALE = 2.0**44  # integer to which the largest magnitude is scaled: sums of 62 of them fit
+SCALE = 2.0**44  # the largest magnitude is scaled to this integer, so that sums of 62 magnitudes do not overflow
 LEAST = 1e-200  # lower bound of the largest magnitude, which avoids a division by 0
 SLAB = 1 << 22  # magnitudes per step, which bounds the extra memory
 
@@ -122,7 +122,7 @@ class n_m_g(BuiltIn):
         O(rows * columns * C(m, n) / m), and more if many columns prefer the same rows.
 
     Source: Ivanov, Ben-Nun, Hoefler et al., "STen: Productive and Efficient Sparsity in PyTorch", 2023, section 5. The
-    greedy choice described there keeps at most as much.
+    paper's greedy choice keeps at most the same sum.
 
     >>> n_m_g(1, 2, 1)(torch.tensor([[3.0, 4.0], [1.0, 3.0]]))
     tensor([[ True, False],

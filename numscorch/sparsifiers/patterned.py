@@ -24,7 +24,7 @@ class topk(BuiltIn):
     """Keep the k entries with the largest absolute values of each slice.
 
     Args:
-        k: entries to keep per slice; of equal entries, the last.
+        k: entries to keep per slice; of equal entries, the last are kept.
         dim: the dimension along which a slice runs.
 
     Shape:
@@ -68,7 +68,7 @@ FEW = 8  # largest block in which comparing all pairs is faster than a partition
 
 
 def ranks(scores: torch.Tensor) -> torch.Tensor:
-    """Return the rank of each score: how many others of the last dimension are larger, or equal and later.
+    """Return the rank of each score: the number of scores along the last dimension that are larger, or equal and at a later index.
 
     O(m^2) for a dimension of size m, without a sort.
 
@@ -91,10 +91,10 @@ class n_m(BuiltIn):
     """Keep the n entries with the largest absolute values of every m consecutive ones along the last dimension.
 
     Args:
-        n: entries to keep per block; of equal entries, the last.
+        n: entries to keep per block; of equal entries, the last are kept.
         m: entries of a block. If the size is not a multiple of m, the last block is smaller, and keeps up to n entries.
-        rows: neighbouring rows that keep the same columns, chosen by sums of absolute values. The last group may have
-            fewer rows.
+        rows: number of neighbouring rows that keep the same columns, chosen by their sums of absolute values. The last
+            group may have fewer rows.
 
     Shape:
         the input has at least one dimension, or two if ``rows`` is more than 1; the bool mask has the input's shape,
@@ -207,7 +207,7 @@ class same_pattern(BuiltIn):
         return torch.isin(numbered(list(indices), shape), numbered(list(coordinates(self.ref.pattern)), shape))
 
     def __eq__(self, other: object) -> bool:
-        """Return whether another ``same_pattern`` keeps the same entries, and stores them alike."""
+        """Return whether another ``same_pattern`` keeps the same entries, and has the same format."""
         if not isinstance(other, same_pattern) or self.format != other.format or tuple(self.ref.shape) != tuple(other.ref.shape):
             return False
         if isinstance(self.ref, SparseTensor) and isinstance(other.ref, SparseTensor):

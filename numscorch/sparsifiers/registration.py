@@ -41,7 +41,7 @@ class Registered:
         return self.name
 
     def __reduce__(self) -> Any:
-        # By the registered name: after decoration, the function's name in its module refers to this object.
+        # Pickle the registered name: after decoration, the function's name in its module refers to this object.
         return _find_sparsifier, (self.name, _origin(self.function)[0])
 
 
@@ -189,7 +189,7 @@ def check_promises(function: Function, name: str, kind: Kind, block: Block | Non
 
 
 def examples(shape: Sequence[int], dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return normally distributed numbers, and a copy with equal, zero and infinite values; both are always the same."""
+    """Return normally distributed numbers, and a copy with equal, zero and infinite values; every call returns the same numbers."""
     example = torch.randn(tuple(shape), generator=torch.Generator().manual_seed(0)).to(dtype)
     special = example.clone().reshape(-1)
     special[1::2] = torch.tensor(SPECIAL, dtype=dtype).repeat(-(-len(special) // (2 * len(SPECIAL))))[: len(special) // 2]

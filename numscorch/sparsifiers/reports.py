@@ -21,19 +21,19 @@ from .nmg_sparsifier import structured
 from .patterned import n_m
 from .sparsify import Sparsifier, named_in_errors, sparsify
 
-LARGEST_BLOCK = 16  # largest m of the n:m pattern that a layout is compared with
-SMALLEST_BLOCK = 4  # smallest m of that pattern
-CLOSE = 0.005  # largest difference between its density and the layout's
+LARGEST_BLOCK = 16  # largest m of the n:m pattern to which a layout is compared
+SMALLEST_BLOCK = 4  # smallest m of this pattern
+CLOSE = 0.005  # largest difference between the densities of this pattern and the layout
 USUAL = (magnitude(0.5), magnitude(0.9), n_m(2, 4), block_magnitude(4, 4, 0.9))
 
 
 @dataclass(frozen=True)
 class LayoutRow:
-    """What one layout keeps of a tensor.
+    """The magnitude that one layout keeps of a tensor, and its size.
 
     ``kept`` is the kept fraction of the sum of absolute values. ``of_unstructured`` is the ratio of the kept sum to
-    that of the same number of largest entries. ``of_n_m`` is its ratio to that of an n:m pattern of the same density;
-    None if no such pattern exists.
+    the sum of equally many of the largest entries. ``of_n_m`` is the ratio of the kept sum to the sum that an n:m
+    pattern of the same density keeps; None if no such pattern exists.
     """
 
     layout: str

@@ -177,7 +177,7 @@ def evaluate_sparsified(text: str, given: Mapping[str, Any], sparsifier: Any, fo
 
 
 def _in_blocks(kept: SparseTensor, largest: tuple[int, int] | None, format: Format) -> SparseTensor | None:
-    """Convert the n largest of every m to ``NM`` without reordering; None for another format or for a partial last block."""
+    """Convert the n largest of every m entries to ``NM`` without reordering; None for another format or a partial last block."""
     if largest is None or kept.ndim != 2 or format != NM(*largest) or kept.shape[1] % largest[1]:
         return None
     crd, m = kept.pattern.level_arrays(1)[1], largest[1]

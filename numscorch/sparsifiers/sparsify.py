@@ -36,9 +36,9 @@ def sparsify(tensor: torch.Tensor | SparseTensor, sparsifier: Sparsifier | str, 
     """Store the entries of a tensor that a sparsifier keeps, explicit zeros included; gradients flow to the tensor.
 
     A dense tensor is read in one pass, and ``threshold`` makes no mask. Of a sparse tensor, only stored entries can be
-    kept. A fraction still refers to all entries, and unstored entries are dropped first. This takes O(nnz) for
-    ``magnitude`` and streaming sparsifiers, and O(nnz log nnz) for ``same_pattern``. Other sparsifiers that look at
-    values get a dense copy, which the ledger records.
+    kept. A fraction still refers to all entries, and unstored entries are dropped first. For sparse tensors,
+    ``magnitude`` and streaming sparsifiers take O(nnz), and ``same_pattern`` O(nnz log nnz). Other sparsifiers that
+    look at values get a dense copy, which the ledger records.
 
     Args:
         tensor: a dense tensor, or a SparseTensor.
