@@ -45,24 +45,24 @@ def shard(
     """Distribute a matrix over the ranks of a mesh. A collective operation. O(nnz log nnz) per rank.
 
     Args:
-        A: a matrix that every rank holds, whose values may require grad; or one that a single rank holds, and None on the others.
+        A: the matrix on every rank, whose values may then require grad; or the matrix on a single rank, and None on the others.
         mesh: a device mesh, as ``torch.distributed.init_device_mesh("cpu", (ranks,))`` returns.
-        placements: one for each dimension of the mesh. ``Shard(0)`` distributes the rows, ``Shard(1)`` over a later dimension also the
-            columns, and over dimensions with ``Replicate()`` all ranks hold the same.
+        placements: one for each dimension of the mesh. A dimension with ``Shard(0)`` distributes the rows. A later dimension with
+            ``Shard(1)`` distributes the columns, too. Along dimensions with ``Replicate()``, ranks hold the same entries.
         partition: ``"rows"`` for torch's even chunks, which ``DTensor`` operands and results need; ``"nnz"`` for ranges of rows with
             about as many entries each; or the number of rows for each rank of the dimension with ``Shard(0)``. The columns of a square
             matrix have the partition of its rows; those of another matrix have torch's chunks.
         permute: a reordering of rows and columns of a square matrix before they are distributed: ``"nnz"`` reorders them by their
             number of entries, so that even chunks have about as many entries each; ``"metis"`` keeps connected nodes together (needs
-            ``pymetis``); or the original row for each place. :meth:`ShardedSparseTensor.rows_of` and
+            ``pymetis``); or the original row for each new row. :meth:`ShardedSparseTensor.rows_of` and
             :meth:`ShardedSparseTensor.gathered` apply and undo it. The rows of ``DTensor`` operands and results are in the new order:
             make operands with ``DTensor.from_local(A.rows_of(x), mesh, [Shard(0)], shape=x.shape, stride=x.stride())``.
 
     Raises:
-        OperandError: no rank has the matrix, or some but not all, or one rank has it and its values require grad.
+        OperandError: no rank has the matrix, or more than one but not all; or one rank has it, and its values require grad.
         RankError: the ranks hold different matrices, or have different arguments or versions of numscorch or torch.
         SizeError: ``A`` is no matrix, or the partition or the permutation does not fit.
-        UnsupportedError: other placements, or pymetis isn't installed.
+        UnsupportedError: the placements are not supported, or pymetis isn't installed.
 
     Source: Tripathy, Yelick and Buluc, "Reducing Communication in Graph Neural Network Training", SC 2020, sections 4.1 and 4.2.
     """
@@ -89,8 +89,8 @@ def from_local_rows(
         local: this rank's rows, a matrix (rows of this rank, columns of the whole matrix). Gradients flow to its values. Ranks that
             differ only in dimensions of the mesh without ``Shard(0)`` pass the same rows.
         mesh: a device mesh.
-        columns: how many columns each rank owns, and thus how many rows of a dense operand. By default, as many as rows if the matrix
-            is square, else torch's chunks. Over a dimension with ``Shard(1)`` they are divided again.
+        columns: the number of columns that each rank owns; it owns equally many rows of a dense operand. By default, a rank owns as many
+            columns as rows if the matrix is square, else torch's chunks. A dimension with ``Shard(1)`` divides the columns again.
         placements: as for :func:`shard`.
 
     Raises:
@@ -129,8 +129,8 @@ def load(
 
     Args:
         path: the archive; or the folder of a checkpoint, as ``torch.distributed.checkpoint.save({"A": A}, checkpoint_id=path)`` writes
-            it under any number of ranks. All ranks see it.
-        mesh, placements, partition: as for :func:`shard`. A permutation of rows is that of the saved matrix.
+            it under any number of ranks. All ranks can read the path.
+        mesh, placements, partition: as for :func:`shard`. Rows are permuted as in the saved matrix.
         key: the name of the matrix in a checkpoint, ``"A"``; not needed if there is only one.
 
     Raises:
@@ -163,7 +163,7 @@ def load(
 
 @contextmanager
 def _constructing(name: str, mesh: DeviceMesh, placements: Placement | Sequence[Placement]) -> Iterator[tuple[Ranks, Grid]]:
-    """A collective operation of all ranks of a mesh, with the ranks and the grid of the matrix."""
+    """Context of a collective operation of all ranks of a mesh; yields the ranks and the grid of the matrix."""
     ranks = Ranks.of(mesh)
     with collective(ranks, name):
         check_equal(ranks, "the version of numscorch or torch", (version("numscorch"), torch.__version__))
@@ -173,7 +173,7 @@ def _constructing(name: str, mesh: DeviceMesh, placements: Placement | Sequence[
 def _sharded_block(
     local: SparseTensor, rows: Partition, grid: Grid, columns: Partition | None = None, permutation: torch.Tensor | None = None
 ) -> ShardedSparseTensor:
-    """The sharded matrix with these rows of a block. Ranks that hold copies of it do not wait for each other.
+    """The sharded matrix, from the rows of this rank's block. Ranks that hold copies of one block do not wait for each other.
 
     By default, a square matrix has one partition for rows and columns, and another matrix has torch's chunks of columns.
     """
@@ -193,11 +193,11 @@ def _matrix(A: SparseTensor | torch.Tensor) -> SparseTensor:
 
 
 def _shared(A: SparseTensor | None, ranks: Ranks) -> SparseTensor:
-    """The matrix on all ranks, which a single rank or every rank holds.
+    """Return the matrix that a single rank or every rank holds, on all ranks.
 
     Raises:
-        OperandError: no rank has the matrix, or some but not all, or gradients could not reach the values.
-        RankError: the ranks hold different ones.
+        OperandError: no rank has the matrix, or more than one but not all; or gradients could not reach the values.
+        RankError: the ranks hold different matrices.
     """
     holders = [rank for rank, has in enumerate(agree(ranks, "counts the ranks with a matrix", A is not None)) if has]
     if not holders:
@@ -304,7 +304,7 @@ def _read(path: str, prefix: str, arrays: Mapping[str, torch.Tensor]) -> list[An
 
 
 def _saved_matrix(path: str, key: str | None) -> tuple[str, dict[str, TensorStorageMetadata]]:
-    """The prefix of the names of a sharded matrix in a checkpoint, and what is known of its arrays."""
+    """The prefix of a sharded matrix's names in a checkpoint, and the metadata of its arrays by name."""
     known = FileSystemReader(path).read_metadata().state_dict_metadata
     prefixes = [name.removesuffix(SHAPE) for name in known if name.endswith(SHAPE) and name.removesuffix(SHAPE) + POS in known]
     chosen = [prefix for prefix in prefixes if key is None or prefix == f"{key}."]

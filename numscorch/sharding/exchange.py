@@ -21,13 +21,13 @@ from .ranks import Ranks, agree, reporting_lost_ranks
 
 @dataclass(eq=False)
 class Transfer:
-    """Rows on their way.
+    """A transfer of rows that may still be in progress.
 
     Args:
         exchange: the exchange that sends the rows.
         received: the buffer in which rows arrive.
         work: the handle of the pending operation; None if nothing is sent.
-        buffer: the rows that are sent, if later exchanges can overwrite them.
+        buffer: the buffer with the sent rows, if later exchanges may reuse it.
         back: the transfer of the gradients of received rows, in the backward pass.
         token: connects the received rows with the sent ones in autograd's graph, until they are read.
     """
@@ -53,7 +53,7 @@ class Transfer:
         return self.received
 
     def add_to(self, rows: torch.Tensor) -> torch.Tensor:
-        """A copy of owned rows plus the received ones, which other ranks sent back."""
+        """Copy owned rows, and add the received rows, which other ranks sent back."""
         received = self.wait()
         total = rows.index_add(0, self.exchange.sent, received)
         self.exchange.buffers.keep(received)
@@ -62,11 +62,11 @@ class Transfer:
     def halo(self) -> torch.Tensor:
         """Wait for the rows of the halo. Differentiable, if the transfer began with :meth:`HaloExchange.begin`."""
         received = self.wait()
-        token, self.token = self.token, None  # its graph refers to this transfer: a cycle would keep the rows until garbage is collected
+        token, self.token = self.token, None  # its graph refers to this transfer: a cycle would keep the rows until garbage collection
         return received if token is None else linear_map(token, lambda _: received.view_as(received), self._start_back)
 
     def _start_back(self, gradient: torch.Tensor) -> torch.Tensor:
-        """Start sending the gradient of the received rows back, and return that of the token."""
+        """Start sending the gradient of the received rows back, and return the gradient of the token."""
         self.back = self.exchange.start_back(gradient)
         return gradient.new_empty(0)
 
@@ -77,7 +77,7 @@ class Transfer:
 
 
 class Buffers:
-    """Buffers of earlier exchanges for later ones: the system takes as long to allocate a large one as to send it."""
+    """Buffers of earlier exchanges, reused by later exchanges: to allocate a large buffer takes as long as to send it."""
 
     LIMIT = 8  # buffers of different shapes
 
@@ -85,13 +85,13 @@ class Buffers:
         self._spare: dict[tuple[torch.Size, torch.dtype], torch.Tensor] = {}
 
     def take(self, rows: int, like: torch.Tensor) -> torch.Tensor:
-        """A buffer with this number of rows like those of ``like``."""
+        """A buffer with this number of rows; shape and data type of a row are those of ``like``."""
         shape = torch.Size((rows, *like.shape[1:]))
         spare = self._spare.pop((shape, like.dtype), None)
         return like.new_empty(shape) if spare is None else spare
 
     def keep(self, buffer: torch.Tensor) -> None:
-        """Keep a buffer that nothing reads any more; later calls could not write to one of ``torch.inference_mode()``."""
+        """Keep a buffer that nothing reads any more, unless it is from ``torch.inference_mode()``: later calls could not write to it."""
         if not buffer.is_inference():
             self._spare[buffer.shape, buffer.dtype] = buffer
         if len(self._spare) > self.LIMIT:
@@ -103,13 +103,13 @@ class HaloExchange:
 
     Args:
         ranks: the ranks that hold the matrix.
-        group: those of them that exchange columns; None if nothing is exchanged.
-        partition: the partition of the columns of the matrix (or of its rows), which is that of the rows of dense operands.
+        group: the process group of the ranks that exchange rows of operands; None if nothing is exchanged.
+        partition: the partition of the matrix's columns (or rows); the rows of dense operands have the same partition.
         parts: the part of the partition that each rank of the group owns, in ascending order.
         needed: the columns that this rank needs, all of which the group owns, in any order.
 
     Attributes:
-        number: the number of the exchange, the same on all ranks; ranks with different matrices are detected by it.
+        number: the number of the exchange, the same on all ranks; it reveals ranks that compute with different matrices.
         part: the part that this rank owns.
         range: the first column that this rank owns, and the first one after its columns.
         owned: the number of columns that this rank owns.
@@ -155,7 +155,7 @@ class HaloExchange:
     def start(self, x: torch.Tensor, verb: str = "sends", purpose: str = "") -> Transfer:
         """Start sending owned rows; the transfer gives the rows of the halo.
 
-        Ranks agree on the verb and the purpose.
+        All ranks have to pass the same verb and purpose.
         """
         rows = self.buffers.take(len(self.sent), x)
         torch.index_select(x, 0, self.sent, out=rows)
@@ -199,7 +199,7 @@ class HaloExchange:
         return torch.cat([same, transfer.halo()])
 
     def returned(self, rows: torch.Tensor) -> torch.Tensor:
-        """The owned part of ``rows`` plus what other ranks have in their halo, the transpose of :meth:`extended`. Differentiable."""
+        """The owned part of ``rows`` plus the same rows from other ranks' halos: the transpose of :meth:`extended`. Differentiable."""
         if self.group is None:
             return rows
         return linear_map(
@@ -216,7 +216,7 @@ def _bytes(rows: torch.Tensor) -> torch.Tensor:
 
 
 class _Begin(torch.autograd.Function):
-    """The identity; its gradient adds what other ranks send back."""
+    """The identity; its backward pass adds the gradients that other ranks send back."""
 
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, transfer: Transfer) -> tuple[torch.Tensor, torch.Tensor]:

@@ -1,9 +1,9 @@
-"""Einsums and statements with a sharded matrix and dense operands, of which each rank holds its rows.
+"""Einsums and statements with a sharded matrix and dense operands; each rank holds its rows of the operands.
 
-With ``A[i,j]`` sharded by rows, an operand with index i is local, and one with index j needs the rows of the halo. A result with
-index i is local. One with index j has contributions of several ranks, which are sent to the owners of their rows. One without
-either is the sum over all ranks. If the columns are distributed, too, then i is like j, with an exchange among the ranks that share
-rows.
+With ``A[i,j]`` sharded by rows, an operand with index i is local, and an operand with index j needs the rows of the halo. A result
+with index i is local. For a result with index j, each rank sends its contributions to the owners of the rows. A result with neither
+index is summed over all ranks. If the columns are distributed, too, index i is treated like j, with an exchange among the ranks that
+share rows.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ def _indices_of(text: str, values: Sequence[Any], subscripts: Subscripts) -> Sha
 
 
 def _with_others(matrix: ShardedSparseTensor, names: Names, text: str, operands: Operands) -> SharedIndices:
-    """The names of the matrix's indices, and of those that operands shard over other dimensions of the mesh."""
+    """The names of the matrix's indices, and of the indices that operands shard over other dimensions of the mesh."""
     others = sharded_indices(text, operands, matrix.mesh, matrix.layout.grid.dims)
     gradient_placements(matrix, names, others, text)
     return SharedIndices(matrix, names[0], names[1], others)
@@ -133,12 +133,12 @@ def _ordinal(at: int) -> str:
 
 
 def _joined(given: Given, indices: SharedIndices) -> list[Any]:
-    """The local operands for the product with the whole local matrix: those with the column index include the halo."""
+    """The local operands for the product with the whole local matrix: operands with the column index include the halo."""
     return [value.local if isinstance(value, ShardedSparseTensor) else _extended(value, indices.column, indices).value for value in given]
 
 
 def _extended(operand: LocalOperand, index: str, indices: SharedIndices) -> LocalOperand:
-    """The operand with all rows or columns of the local matrix, the owned ones first, if it has this index of the matrix."""
+    """Extend an operand with this index to all rows or columns of the local matrix, owned ones first; other operands are unchanged."""
     if operand.index != index:
         return operand
     exchange = indices.exchange(index)
@@ -154,7 +154,7 @@ def _while_sending(text: str, at_rows: int, given: Given, indices: SharedIndices
     arrivals = {at: exchange.begin(v.first, f" in {text!r}") for at, v in enumerate(given) if _needs_halo(v, indices)}
 
     def product(part: SparseTensor, columns: Any, sent: dict[int, torch.Tensor], rows: torch.Tensor | None = None) -> torch.Tensor:
-        """The product with the entries in some columns; ``sent`` has the rows of operands for them, by the position of the operand."""
+        """The product of the entries in some columns; ``sent`` has the operands' rows for these columns, by the operand's position."""
         operands: list[Any] = []
         for at, value in enumerate(given):
             if isinstance(value, ShardedSparseTensor):
@@ -192,7 +192,7 @@ def _sampled(text: str, given: Given, indices: SharedIndices, format: Any, is_in
 
 
 def _summed(part: torch.Tensor, ranks: Ranks, agreeing: Ranks, step: str) -> torch.Tensor:
-    """The sum over some ranks, a step on which all ranks agree. The loss is the sum of the losses of all ranks, and so is the gradient."""
+    """The sum over ``ranks``; the ranks ``agreeing`` take this step together. The gradient is summed in the same way, as the loss is."""
 
     def add(part: torch.Tensor) -> torch.Tensor:
         return reduce(ranks, part.clone(), step, agreeing=agreeing)
@@ -280,11 +280,11 @@ def _check_statements(statement: str, parts: Sequence[ProgramPart], zero: set[st
     Args:
         statement: the text.
         parts: the parts.
-        zero: the names of tensors that are 0 where the matrix has no entry; results are added.
+        zero: the names of tensors that are 0 where the matrix has no entry; the function adds names of results to it.
         indices: the indices of the matrix.
 
     Raises:
-        UnsupportedError: a part sums over the rows, or its value at other columns matters.
+        UnsupportedError: a part sums over the rows, or depends on values at columns without entries.
     """
     row, column = indices.row, indices.column
     for part in parts:

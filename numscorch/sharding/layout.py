@@ -1,7 +1,7 @@
-"""Layouts: what ranks compute once for each pattern, that is, local matrices with renumbered columns, their parts, and the exchanges.
+"""Layouts: the data that ranks compute once for each pattern: local matrices with renumbered columns, their parts, and the exchanges.
 
-The state of a sharded matrix has each rank's part of the arrays of the whole matrix in CSR, with the names that the state of a
-``SparseParameter`` has. ``torch.distributed.checkpoint`` saves and reshards it, so a checkpoint does not depend on the number of ranks.
+The state of a sharded matrix has each rank's part of the whole matrix's CSR arrays. Their names are those in the state of a
+``SparseParameter``. ``torch.distributed.checkpoint`` saves and reshards it, so a checkpoint does not depend on the number of ranks.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .partition import Grid, Partition
 from .ranks import agree, collective
 
 POS, CRD, VALUES = "level1_pos", "level1_crd", "values"
-SHAPE, PERMUTATION = "shape", "permutation"  # every rank holds all of them
+SHAPE, PERMUTATION = "shape", "permutation"  # arrays of the state that every rank holds completely
 SAVED = (
     "call torch.distributed.checkpoint.save({'A': A}, checkpoint_id=folder) on all ranks, or save the whole matrix on one, as in "
     "whole = A.full_tensor() and ns.save(whole, path)"
@@ -34,7 +34,7 @@ class ColumnPart:
     """The entries of some columns, as positions among the values of the local matrix.
 
     Args:
-        positions: of the part's values.
+        positions: the positions of the part's values among the local values.
         rows: the rows that have entries in the part, or all rows.
         matrix: the part's pattern, with renumbered rows and columns; its values are not used.
     """
@@ -45,13 +45,13 @@ class ColumnPart:
 
 
 class Layout:
-    """What the ranks compute once for each pattern: the local pattern, its owned and its halo part, and the exchanges.
+    """The data that ranks compute once for each pattern: the local pattern, its owned and its halo part, and the exchanges.
 
     Args:
         grid: the ranks.
-        row_exchange: the exchange of rows among the ranks that share a block of rows, which has the partition of the rows.
-        exchange: the exchange of the halo, which has the partition of the columns.
-        matrix: the entries of this rank, in CSR; owned rows and columns come first, then those that others own.
+        row_exchange: the exchange among the ranks that share a block of rows; its partition is that of the rows.
+        exchange: the exchange of the halo; its partition is that of the columns.
+        matrix: the entries of this rank, in CSR; owned rows and columns come first, then rows and columns of other ranks.
         permutation: the row of the original matrix at each place, if rows and columns were permuted.
 
     Attributes:
@@ -112,7 +112,7 @@ class Layout:
 def make_layout(
     local: SparseTensor, rows: Partition, columns: Partition, grid: Grid, permutation: torch.Tensor | None = None
 ) -> tuple[Layout, torch.Tensor]:
-    """The layout of a matrix, and the values of this rank in its order. A collective operation.
+    """The layout of a matrix, and the values of this rank in the layout's order. A collective operation.
 
     Args:
         local: the rows of this rank's block in CSR, with columns of the whole matrix.
@@ -139,7 +139,7 @@ def make_layout(
 
 
 def _csr(row_of: torch.Tensor, crd: torch.Tensor, values: torch.Tensor, shape: tuple[int, int]) -> SparseTensor:
-    """The matrix with these columns and values, which are sorted by rows, and entries in these rows, in any order."""
+    """The CSR matrix of columns ``crd`` and values, sorted by rows; ``row_of`` has the rows of all entries, in any order."""
     pos = torch.nn.functional.pad(torch.bincount(row_of, minlength=shape[0]).cumsum(0), (1, 0))
     index = torch.int32 if max(*shape, len(crd)) < 2**31 else torch.int64
     return from_csr(pos.to(index), crd.to(index), values, shape, assume_sorted=True, copy=False, check_invariants=False)
@@ -163,7 +163,7 @@ def part_of_whole(part: torch.Tensor, start: int, total: int, grid: Grid) -> DTe
 
 
 def local_part(array: torch.Tensor, start: int, stop: int) -> torch.Tensor:
-    """The part of an array in a state: of this rank, if the array is a ``DTensor`` of :func:`part_of_whole`, or of a whole tensor.
+    """This rank's part of an array in a state: a whole tensor, or a ``DTensor`` of :func:`part_of_whole`.
 
     Raises:
         OperandError: the ``DTensor`` holds another part.
@@ -202,7 +202,7 @@ def values_of_state(layout: Layout, state: Mapping[str, Any]) -> torch.Tensor:
 
     Raises:
         OperandError: the state has no values, or another pattern.
-        RankError: that of another rank has.
+        RankError: the state of another rank has no values, or another pattern.
     """
     with collective(layout.ranks, "load_state_dict"):
         if VALUES not in state:
@@ -224,7 +224,7 @@ def values_of_state(layout: Layout, state: Mapping[str, Any]) -> torch.Tensor:
 
 
 def _pattern(layout: Layout, columns: torch.Tensor) -> dict[str, tuple[torch.Tensor, int, int]]:
-    """The index arrays: this rank's part, where it starts, and the size of the whole array."""
+    """For each index array: this rank's part, the position where it starts, and the size of the whole array."""
     rank, rows = layout.exchange.part, layout.rows
     index = torch.int32 if max(*layout.shape, layout.nnz) < 2**31 else torch.int64
     pos = layout.matrix.pattern.arrays[1][0].long() + layout.entries.starts[rank]

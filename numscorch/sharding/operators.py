@@ -1,7 +1,7 @@
 """Functions of a sharded matrix: products, also with its transpose, sums, norms, softmax of rows, and element-wise functions.
 
-:func:`register` makes einsum, evaluate and torch's functions accept sharded matrices, and ``DTensor`` operands beside sparse tensors
-that every rank holds: sharded features need no exchange.
+:func:`register` makes einsum, evaluate and torch's functions accept sharded matrices, and also ``DTensor`` operands together with
+sparse tensors that every rank holds, in which case sharded features need no exchange.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def on_all_ranks(function: Callable[..., T]) -> Callable[..., T]:
 
 @on_all_ranks
 def matmul(left: Any, right: Any) -> Any:
-    """A product with a sharded matrix on the left, or ``x @ A`` with rows of x that belong to the matrix's rows.
+    """A product with a sharded matrix on the left, or ``x @ A`` with a vector x that is partitioned like the matrix's rows.
 
     Raises:
         SizeError: the dense operand has more than two dimensions.
@@ -80,8 +80,8 @@ def linear(input: Any, weight: ShardedSparseTensor, bias: torch.Tensor | None = 
     """``input @ weight.t() + bias`` with the rows of the weight, the output features, distributed over the ranks. A collective operation.
 
     Args:
-        input: a plain tensor (\\*, in_features) that every rank holds, or a ``DTensor``: replicated, or sharded in its last dimension, of
-            which ranks receive the columns in which their rows of the weight have entries.
+        input: a plain tensor (\\*, in_features) that every rank holds, or a ``DTensor``: replicated, or sharded in its last dimension.
+            If sharded, ranks receive the columns in which their rows of the weight have entries.
         weight: shape (out_features, in_features).
         bias: shape (out_features,), which every rank holds.
 
@@ -137,7 +137,7 @@ def transposed_evaluate(statement: str, **operands: Any) -> Any:
 
 @on_all_ranks
 def transposed_matmul(left: Any, right: Any) -> torch.Tensor:
-    """``A.t() @ y`` or ``x @ A.t()``, with rows of y that belong to the matrix's rows, or columns of x that belong to its columns.
+    """``A.t() @ y``, with rows of y partitioned like the matrix's rows, or ``x @ A.t()``, with columns of x like its columns.
 
     Raises:
         SizeError: the dense operand does not have one or two dimensions.
@@ -201,7 +201,7 @@ def dtensor_evaluate(statement: str, **operands: Any) -> Any:
 
 def dtensor_add_bias(product: DTensor, bias: Any) -> Any:
     """The product with a bias added to its last dimension. The gradient of a plain bias, which every rank holds, is this rank's part of a
-    sum, as that of the values of a sparse tensor.
+    sum, as for the values of a sparse tensor.
 
     Raises:
         UnsupportedError: the last dimension of the product is sharded, but the bias is not.
@@ -218,7 +218,7 @@ def dimension(dim: int) -> int:
     """A dimension as 0 or 1.
 
     Raises:
-        RangeError: it is another number.
+        RangeError: a matrix has no such dimension.
     """
     if dim not in (-2, -1, 0, 1):
         raise RangeError(f"dim={dim} of a sharded matrix: give 0 or 1, or -2 or -1")
@@ -241,7 +241,7 @@ def norm(A: ShardedSparseTensor, p: float | str = 2, dim: Any = None, keepdim: b
     """The norm of the stored values of all ranks.
 
     Raises:
-        UnsupportedError: a norm over single dimensions, or another one than 1, 2, inf and "fro"; or another option is given.
+        UnsupportedError: the norm is over single dimensions, or is not 1, 2, inf or "fro"; or another option is given.
     """
     powers = {"fro": 2, 2: 2, 1: 1, float("inf"): float("inf")}
     if dim is not None or p not in powers:
@@ -262,7 +262,7 @@ def linalg_norm(A: ShardedSparseTensor, ord: Any = None) -> torch.Tensor:
     """The Frobenius norm.
 
     Raises:
-        UnsupportedError: another matrix norm.
+        UnsupportedError: another matrix norm is requested.
     """
     if ord not in (None, "fro"):
         raise UnsupportedError(f"linalg.norm(ord={ord!r}) of a sharded matrix: only the Frobenius norm is computed; use full_tensor()")

@@ -20,7 +20,7 @@ class Partition:
     """Consecutive ranges of rows.
 
     Args:
-        starts: the first row of each rank, and the number of rows.
+        starts: the first row of each rank, followed by the number of rows.
     """
 
     starts: tuple[int, ...]
@@ -133,10 +133,10 @@ class Grid:
     Args:
         mesh: the mesh.
         row_dim: the dimension of the mesh over which the rows are distributed.
-        column_dim: the dimension over which the columns are; None if each rank has whole rows.
+        column_dim: the dimension over which the columns are distributed; None if each rank has whole rows.
 
     Attributes:
-        dims: the dimensions of the mesh over which the matrix is distributed; it is replicated over others.
+        dims: the dimensions of the mesh over which the matrix is distributed; it is replicated over other dimensions.
         placements: the placements of the matrix.
         ranks: the ranks that hold the matrix together, one for each part.
         rows: the number of blocks of rows.

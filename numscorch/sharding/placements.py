@@ -1,6 +1,6 @@
 """Dense operands of sharded computations: plain local rows, and ``DTensor`` with its placements.
 
-Each rank computes its part. An index that is sharded in operands stays sharded in the result, or leaves a sum over ranks (``Partial``).
+Each rank computes its part. An index that is sharded in operands stays sharded in the result. If it is summed, the result is ``Partial``.
 Dense operands are contracted before an exchange if ranks then send shorter rows: ``A @ (x @ W)`` instead of ``(A @ x) @ W``.
 """
 
@@ -29,7 +29,7 @@ from .tensor import ShardedSparseTensor
 Names = Sequence[str]
 Operands = Sequence[tuple[Any, Names]]  # values and the names of their indices
 Pair = tuple[int, int, tuple[str, ...]]  # positions of two operands, and the indices of their product
-PRECISE = (torch.float32, torch.float64, torch.complex64, torch.complex128)  # a product of others could overflow in one order only
+PRECISE = (torch.float32, torch.float64, torch.complex64, torch.complex128)  # products of other types may overflow in one order only
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class SharedIndices:
 
 @dataclass(frozen=True)
 class Whole:
-    """A plain tensor of which every rank holds all, although it has an index of the sharded matrix."""
+    """A plain tensor that every rank holds completely, although it has an index of the sharded matrix."""
 
     value: torch.Tensor
 
@@ -82,9 +82,9 @@ class LocalOperand:
     """The local part of a dense operand.
 
     Args:
-        value: this rank's part: all of it without a sharded index, its own rows with one, or all rows if ``is_whole``.
-        index: the sharded index that it has, at dimension ``at``.
-        is_whole: whether every rank has all rows.
+        value: this rank's rows along the sharded index; the whole operand if it has no sharded index, or ``is_whole``.
+        index: the sharded index of the operand, at dimension ``at``; None if there is none.
+        is_whole: whether every rank has all rows along the sharded index.
     """
 
     value: torch.Tensor
@@ -138,7 +138,7 @@ def _of_dtensor(
 ) -> tuple[torch.Tensor, bool]:
     """The local part of a ``DTensor``, and whether it is the whole tensor although it has an index of the matrix.
 
-    ``gradients`` are the placements of its gradient over dimensions of the mesh to which the matrix is replicated.
+    ``gradients`` are the placements of its gradient over dimensions of the mesh over which the matrix is replicated.
     """
     if index is not None and value.shape[at] != (size := indices.exchange(index).partition.size):
         wanted = "rows" if index == indices.row else "columns"
@@ -162,7 +162,7 @@ def _of_dtensor(
 
 
 def _supported(index: str | None, at: int, indices: SharedIndices) -> str:
-    """The supported placements of an operand, and the call that gives it them, for error texts."""
+    """For error texts: the supported placements of an operand, and the call that redistributes it accordingly."""
     grid = indices.matrix.layout.grid
     over = " and ".join(map(str, grid.dims))
     place: Placement = Replicate() if index is None else Shard(at)
@@ -180,14 +180,14 @@ def check_chunks(matrix: ShardedSparseTensor, partition: Partition, what: str) -
     """Check that ``DTensor`` can describe a partition of rows or columns.
 
     Raises:
-        SizeError: it can't.
+        SizeError: the partition differs from torch's chunks.
     """
     if partition != matrix.layout.grid.chunks(partition.size):
         raise SizeError(f"{what} is a DTensor, which has torch's chunks, but the partition is uneven: pass local rows, or shard by 'rows'")
 
 
 def without_sums(value: DTensor, what: str, ranks: Ranks) -> DTensor:
-    """The operand, with sums over ranks (``Partial``) computed on every rank, which the ledger lists.
+    """The operand with its sums over ranks (``Partial``) computed on every rank; the ledger lists them.
 
     Args:
         value: the operand.
@@ -251,7 +251,7 @@ def gradient_placements(value: Any, names: Names, sharded: Sequence[str | None],
 
 
 def result_placement(name: str | None, result: Names) -> Placement:
-    """How the result is placed over a dimension of the mesh that shards this index."""
+    """The placement of the result over the dimension of the mesh that shards this index."""
     return Replicate() if name is None else Shard(result.index(name)) if name in result else Partial()
 
 
@@ -311,7 +311,7 @@ def _sizes(subscripts: Subscripts, operands: Given) -> dict[str, int]:
     """The sizes of the indices of dense operands, which are checked before anything is sent.
 
     Raises:
-        SizeError: two operands have different sizes, neither of which is 1.
+        SizeError: an index has different sizes in two operands, and neither size is 1.
     """
     sizes: dict[str, int] = {}
     for names, operand in zip(subscripts.operands, operands, strict=True):
@@ -326,7 +326,7 @@ def _sizes(subscripts: Subscripts, operands: Given) -> dict[str, int]:
 
 
 def _shortening_pair(subscripts: Subscripts, operands: Given, column: str, sizes: dict[str, int]) -> Pair | None:
-    """An operand whose rows are sent, and a factor with which the rows are shorter; None if there is none."""
+    """An operand whose rows are sent, and a factor such that the product has shorter rows; None if there is no such pair."""
     names = subscripts.operands
     for at, factor_at in permutations(range(len(operands)), 2):
         sent, factor = operands[at], operands[factor_at]

@@ -91,7 +91,7 @@ class Ranks:
 
 @contextmanager
 def collective(ranks: Ranks, operation: str) -> Iterator[None]:
-    """A block that all ranks leave without an error, or in which all raise. A block within another one is part of it.
+    """A block that all ranks leave without an error, or in which all raise. A nested block is part of the outer block.
 
     Raises:
         RankError: another rank has raised, has ended, or is in another operation. A rank that has raised raises its own error.
@@ -120,7 +120,7 @@ def collective(ranks: Ranks, operation: str) -> Iterator[None]:
 
 
 def agree(ranks: Ranks, step: str, number: int = 0, error: Exception | None = None) -> list[int]:
-    """Check that all ranks take the same step, and gather a number of each rank.
+    """Check that all ranks take the same step, and gather one number from each rank.
 
     Args:
         ranks: the ranks.
@@ -152,7 +152,7 @@ def agree(ranks: Ranks, step: str, number: int = 0, error: Exception | None = No
 
 @contextmanager
 def reporting_lost_ranks(ranks: Ranks, step: str) -> Iterator[None]:
-    """Turn errors of torch's process groups into one that says what happened.
+    """Turn errors of torch's process groups into an error that says what happened.
 
     Raises:
         RankError: another rank has ended, or did not take part within the timeout of the process group.
@@ -178,7 +178,7 @@ def every(ranks: Ranks, what: str, value: Any) -> list[Any]:
 
 
 def reduce(ranks: Ranks, total: torch.Tensor, step: str, op: Any = dist.ReduceOp.SUM, agreeing: Ranks | None = None) -> torch.Tensor:
-    """Replace a tensor by its sum over some ranks, or by another reduction, and return it; ``agreeing`` take the step together."""
+    """Replace a tensor by its sum over some ranks, or by another reduction, and return it; the ranks ``agreeing`` take the step."""
     together = agreeing or ranks
     agree(together, step)
     with reporting_lost_ranks(together, step):
@@ -191,7 +191,7 @@ def check_equal(ranks: Ranks, what: str, value: Any) -> None:
     """Check that all ranks have the same value.
 
     Raises:
-        RankError: they have not, or another rank has raised, takes another step, or does not answer.
+        RankError: the values differ, or another rank has raised, takes another step, or does not answer.
     """
     values = every(ranks, what, value)
     for rank, other in enumerate(values):

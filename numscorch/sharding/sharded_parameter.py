@@ -16,12 +16,12 @@ from .tensor import ShardedSparseTensor
 class ShardedSparseParameter(SparseParameter):
     """A module that holds a sharded matrix: the values of this rank's rows are its parameter. ``ns.nn.Parameter(A)`` makes it.
 
-    As the weight of a :class:`~numscorch.nn.SparseLinear`, it distributes the output features over the ranks (tensor parallelism). Other
-    ranks have other values: their gradients must not be summed over the ranks, and ``DistributedDataParallel`` and ``fully_shard`` over the
-    same ranks corrupt them. ``fully_shard(model, ignored_params={weight.values})`` leaves them out.
+    As the weight of a :class:`~numscorch.nn.SparseLinear`, it distributes the output features over the ranks (tensor parallelism). Ranks
+    have different values, so gradients must not be summed over the ranks: ``DistributedDataParallel`` and ``fully_shard`` over the same
+    ranks corrupt the values. ``fully_shard(model, ignored_params={weight.values})`` leaves the values out.
 
     The ``state_dict`` has the arrays of the whole matrix, of which each rank holds its part. ``torch.distributed.checkpoint`` saves and
-    loads it under any number of ranks, and with an unsharded weight of the same pattern. The state of an unsharded weight can be loaded.
+    loads it under any number of ranks, also into an unsharded weight of the same pattern. The state of an unsharded weight can be loaded.
 
     Args:
         A: the matrix; its pattern is shared, and its values become a ``torch.nn.Parameter``.
@@ -40,7 +40,7 @@ class ShardedSparseParameter(SparseParameter):
         self.layout = A.layout
 
     def hold(self, pattern: Pattern) -> None:
-        """Hold the local pattern. It is no buffer, because other ranks have other patterns, and cannot be replaced.
+        """Hold the local pattern, which cannot be replaced later. It is no buffer, because ranks have different patterns.
 
         Raises:
             UnsupportedError: there is a pattern already.

@@ -22,8 +22,8 @@ from .layout import Layout, description_of, state_of, values_of_state
 from .partition import ShardingReport
 from .ranks import agree, collective, every
 
-SHARDED_FUNCTIONS: dict[Any, Callable[..., Any]] = {}  # torch's functions, as operators implements them
-TRANSPOSED_FUNCTIONS: dict[Any, Callable[..., Any]] = {}  # those for transposed matrices; filled by operators
+SHARDED_FUNCTIONS: dict[Any, Callable[..., Any]] = {}  # implementations of torch's functions; filled by operators
+TRANSPOSED_FUNCTIONS: dict[Any, Callable[..., Any]] = {}  # implementations for transposed matrices; filled by operators
 
 
 def _operator(function: Any, functions: Mapping[Any, Callable[..., Any]] = SHARDED_FUNCTIONS, flipped: bool = False) -> Callable[..., Any]:
@@ -32,7 +32,7 @@ def _operator(function: Any, functions: Mapping[Any, Callable[..., Any]] = SHARD
 
 
 def _called(functions: Mapping[Any, Callable[..., Any]], function: Any, args: Any, kwargs: Any, refusal: str) -> Any:
-    """The result of torch's function by its implementation.
+    """Call the implementation of torch's function.
 
     Raises:
         UnsupportedError: there is no implementation.
@@ -59,9 +59,9 @@ class ShardedSparseTensor(StoredValues):
         values: the values of this rank's rows, in the order of ``local``.
 
     Attributes:
-        local: this rank's entries as a SparseTensor. Its first columns are those that the rank owns, then the halo follows, in ascending
-            order: ``exchange.known`` has their numbers. Its rows are those that the rank owns, and with columns distributed over a second
-            dimension of the mesh also those of others: ``row_exchange.known``.
+        local: this rank's entries as a SparseTensor. Columns: the owned columns, followed by the halo in ascending order;
+            ``exchange.known`` has their numbers in the whole matrix. Rows: the owned rows; if the columns are distributed over a second
+            dimension of the mesh, followed by rows of other ranks; ``row_exchange.known`` has their numbers.
         ndim: the number of dimensions, 2.
     """
 
@@ -91,7 +91,7 @@ class ShardedSparseTensor(StoredValues):
         return None if self.values.grad is None else self.with_values(self.values.grad)
 
     def detach(self) -> ShardedSparseTensor:
-        """A matrix whose values do not require grad and share their memory."""
+        """A matrix whose values do not require grad, and share the memory of these values."""
         return self.with_values(self.values.detach())
 
     def to(self, dtype: torch.dtype) -> ShardedSparseTensor:
@@ -216,13 +216,13 @@ class ShardedSparseTensor(StoredValues):
 
         Raises:
             OperandError: the state has another pattern.
-            RankError: that of another rank has.
+            RankError: the state of another rank has another pattern.
         """
         with torch.no_grad():
             self.values.copy_(values_of_state(self.layout, state_dict))
 
     def rows_of(self, x: torch.Tensor, dim: int = 1) -> torch.Tensor:
-        """This rank's rows of a dense tensor in the matrix's original order.
+        """This rank's rows of a dense tensor whose rows are in the matrix's original order.
 
         Args:
             x: the tensor.
@@ -241,7 +241,7 @@ class ShardedSparseTensor(StoredValues):
         """All rows of a result, a plain tensor or a ``DTensor``, on every rank, in the original order. Not differentiable.
 
         Raises:
-            SizeError: ``rows`` are not this rank's rows, or a ``DTensor`` of all rows.
+            SizeError: ``rows`` are neither this rank's rows nor a ``DTensor`` of all rows.
         """
         with collective(self.layout.ranks, "gathered"):
             owned = self.shape if isinstance(rows, DTensor) else (self.row_exchange.owned, self.exchange.owned)
@@ -284,7 +284,7 @@ class ShardedSparseTensor(StoredValues):
         return result.values if is_same else None
 
     def report(self) -> ShardingReport:
-        """How well the partition suits the matrix. A collective operation."""
+        """Report the numbers of entries and halo rows of each rank. A collective operation."""
         counts = self.local.nnz, len(self.exchange.halo), len(self.layout.halo.positions), len(self.row_exchange.halo)
         return ShardingReport(*zip(*every(self.layout.ranks, "a report", counts), strict=True))
 
