@@ -26,11 +26,12 @@ from ..tensors.pattern import INDEX_DTYPES, Pattern, named_arrays
 from ..tensors.sparse_tensor import SparseTensor
 from ..tensors.validate import _rebuild_pattern, validate
 
-MARK = "numscorch_format"  # the array that identifies our archives; it holds the format as text
+MARK = "numscorch_format"  # the array that identifies archives of numscorch; it holds the format as text
 ALIGNMENT = 64  # bytes of a cache line
 LOCAL_HEADER, NAME_LENGTH_AT, ZIP64_FIELD = 30, 26, 20  # bytes of an entry's header, without its name and extra fields, in ZIP files
 EXTRA_FIELD, PADDING_ID = struct.Struct("<HH"), 0xD935  # an extra field of zeros: identifier and length
-DAMAGED = (*NOT_WHOLE, AttributeError, LookupError, SyntaxError, SystemError, TypeError, tokenize.TokenError)  # NumPy, for damaged headers
+# errors of damaged archives; NumPy raises all but the first ones for damaged headers
+DAMAGED = (*NOT_WHOLE, AttributeError, LookupError, SyntaxError, SystemError, TypeError, tokenize.TokenError)
 # data types that NumPy lacks, and integers of the same size
 UNKNOWN_TO_NUMPY = {stored: getattr(torch, dtype.copied) for stored, dtype in STORED.items() if not hasattr(np, dtype.name)}
 torch.serialization.add_safe_globals([SparseTensor, Format, _rebuild_pattern])  # the globals in pickles of SparseTensors
@@ -142,7 +143,7 @@ def _header(opened: IO[bytes], entry: zipfile.ZipInfo) -> tuple[tuple[int, ...],
 
 
 def _mapped_array(file: Path, opened: IO[bytes], entry: zipfile.ZipInfo) -> np.ndarray | None:
-    """An uncompressed array as a map of the file; None if it is a number, empty, misaligned, or holds objects."""
+    """An uncompressed array, mapped from the file; None if the array is a scalar, empty, misaligned, or holds objects."""
     opened.seek(entry.header_offset + NAME_LENGTH_AT)
     name_length, extra_length = struct.unpack("<HH", opened.read(4))
     opened.seek(entry.header_offset + LOCAL_HEADER + name_length + extra_length)

@@ -22,7 +22,7 @@ READERS: dict[str, str] = {
     ".npy": "read it with numpy.load, then call ns.from_torch(torch.from_numpy(array))",
 }
 HEADS = (b"PK\x03\x04", b"\x80")  # first bytes of the zip archives and pickles that torch.save writes
-TAR, AT = b"ustar", 257  # magic bytes of tar files, and their offset: torch before 0.4
+TAR, AT = b"ustar", 257  # magic bytes of tar files, which torch wrote before 0.4, and their offset
 
 
 def foreign_suffix(path: str | PathLike[str]) -> str | None:

@@ -24,7 +24,7 @@ from .foreign import unreadable
 from .readers import Entries, read_matrix_market, read_smtx, read_tns
 from .text import EXACT, fits_float32
 
-WIDER = {"u2": "int32", "u4": "int64", "u8": "int64", "f16": "float64", "c32": "complex128"}  # of types of NumPy that kernels don't read
+WIDER = {"u2": "int32", "u4": "int64", "u8": "int64", "f16": "float64", "c32": "complex128"}  # for NumPy's types that kernels don't read
 SUFFIXES = (".mtx", ".mtx.gz", ".tns", ".tns.gz", ".smtx", ".smtx.gz", ".npz", ".safetensors")
 
 
@@ -65,7 +65,7 @@ def check_there(path: str | PathLike[str], call: str, kinds: Sequence[str] = SUF
         path: the file.
         call: the name of the function, for error texts.
         kinds: the suffixes that the function reads.
-        others: the other files that it reads, for error texts.
+        others: a description of other files that the function reads, for error texts.
 
     Raises:
         IsADirectoryError: the path is a folder; the text suggests a readable file in it.
@@ -109,14 +109,14 @@ def load(
     Args:
         path: the file.
         format: the result's format; by default CSR for matrices and COO(n) for tensors.
-        dtype: the data type of the values; by default that of the file: the stored one of .npz and .safetensors, int64 and complex for
-            Matrix Market's ``integer`` and ``complex``. Numbers whose type a text file doesn't state become float32 if each is the
-            shortest decimal of a float32, such as 0.1, else float64 (which is also taken if it is torch's default type).
+        dtype: the data type of the values; by default that of the file: the stored one of .npz and .safetensors files; int64 or complex for
+            Matrix Market's ``integer`` or ``complex``. If a text file states no type, its numbers become float32 if each is the
+            shortest decimal of a float32, such as 0.1, else float64. They also become float64 if this is torch's default type.
             Patterns become ones in float32.
         shape: the shape of a .tns file; by default that of its ``# shape:`` comment, else the largest indices.
         progress: whether to show a progress bar on stderr; None shows one for files of more than 64 MB if stderr is a terminal.
         mmap: map the arrays of a file of :func:`numscorch.save` (.npz) instead of reading them, as in ``torch.load``; O(1). Products read
-            what they need, so the file may be larger than the memory. Writes to the tensor are private and do not change the file.
+            only parts of it, so the file may be larger than the memory. Writes to the tensor are private and do not change the file.
             The index arrays are not validated: kernels access memory through them without bounds checks, so map only files that you trust.
 
     Raises:
@@ -197,14 +197,14 @@ def _packed(file: Path, entries: Entries, format: Format | None, dtype: torch.dt
 
 
 def _text_dtype(values: np.ndarray) -> torch.dtype:
-    """The data type of numbers from text: torch's default one if it loses nothing, else one of 64-bit floats."""
+    """The data type of numbers from text: float32 if it loses nothing and is torch's default, else float64; or the complex equivalent."""
     is_narrow = torch.get_default_dtype() is not torch.float64 and fits_float32(values.view(np.float64))
     dtype = torch.float32 if is_narrow else torch.float64
     return dtype.to_complex() if values.dtype.kind == "c" else dtype
 
 
 def _cast(file: Path, values: np.ndarray, dtype: torch.dtype | None) -> torch.Tensor:
-    """The values in a data type; None keeps the stored one, or takes the next larger one that kernels read."""
+    """The values in a data type; None keeps the stored type, or takes the next larger type that kernels read."""
     if values.ndim != 1 or values.dtype.kind not in "fiubc":
         raise FormatError(f"{file} holds values of shape {values.shape} and dtype {values.dtype}: they must be numbers, shape (nnz,)")
     if dtype is None:
@@ -260,7 +260,7 @@ def _from_scipy_arrays(file: Path, arrays: dict[str, np.ndarray], dtype: torch.d
 
     Raises:
         FormatError: arrays are missing or malformed.
-        UnsupportedError: the layout is another one.
+        UnsupportedError: the archive has another layout.
     """
     stored = arrays["format"].reshape(-1)[:1].astype(np.str_)
     layout = str(stored[0]) if len(stored) else ""

@@ -25,7 +25,8 @@ def read_matrix_market(path: Path, *, exact: bool = False, progress: bool | None
 
     Args:
         path: the file.
-        exact: return integers that float64 can't represent as int64. Files of integers always are.
+        exact: whether to return int64 if all values are integers, and float64 can't represent some of them. Files of type ``integer``
+            always give int64.
         progress: whether to show a progress bar; None shows one for large files.
 
     Raises:
@@ -71,14 +72,14 @@ def _banner(text: Text, header: bytes) -> tuple[str, str, str]:
 def _coordinate_entries(
     text: Text, ndim: int, shape: tuple[int, ...] | None, count: int | None, parts: int, exact: bool, first: bytes = b""
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The coordinates and values of lines with the indices of an entry and its value: of no number (then 1), one, or two."""
+    """The coordinates and values of lines that hold an entry's indices and ``parts`` numbers: none (value 1), one, or two (complex)."""
     table = text.table(ndim + parts, count, first)
     values = _joined(table[:, ndim:]) if parts else np.ones(len(table))
     return coordinates_in(text, table, shape, ndim), whole_values(text, values) if exact else values
 
 
 def _joined(columns: np.ndarray) -> np.ndarray:
-    """A column as numbers, or two columns as complex numbers."""
+    """One column as real values, or two columns as complex values."""
     return columns[:, 0].copy() if columns.shape[1] == 1 else np.ascontiguousarray(columns).view(np.complex128)[:, 0]
 
 

@@ -1,6 +1,6 @@
 """Parsing of numbers in text files.
 
-NumPy parses tables line by line. For an error that names a line, the file is read again.
+NumPy parses tables line by line. To name a line in an error, the file is read again.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ def handed_out(arrays: Iterable[np.ndarray], copy: bool) -> tuple[np.ndarray, ..
 
 
 def numpy_values(A: SparseTensor, library: str, copy: bool) -> np.ndarray:
-    """The values as a NumPy array, detached from autograd: a copy, or of the same memory.
+    """The values as a NumPy array, detached from autograd: a copy, or a view of the same memory.
 
     Raises:
         UnsupportedError: NumPy does not have the data type.
@@ -78,7 +78,7 @@ def diagonals(matrix: Any) -> tuple[Pattern, torch.Tensor]:
 
 
 def _columns(offsets: np.ndarray, shape: tuple[int, int], dtype: np.dtype) -> np.ndarray:
-    """The column of each element of diagonals, which are as long as a dimension.
+    """The column of each element of diagonals, shape (diagonals, rows); each diagonal has an element for each row.
 
     Raises:
         SizeError: the diagonals exceed the memory limit.
@@ -96,9 +96,9 @@ def to_scipy(A: SparseTensor, copy: bool = True) -> sparray:
 
     Args:
         A: the tensor.
-        copy: False shares the arrays of csr, csc, coo and bsr. SciPy's tidying, such as ``sort_indices``, moves entries in place,
-            also within ``spsolve``, and patterns are shared by many tensors. So index arrays are read-only: SciPy raises ValueError
-            instead, and its products still work. Writes to ``data`` change ``A.values``; of bsr, ``data`` is read-only, too.
+        copy: False shares the arrays of csr, csc, coo and bsr. Index arrays are then read-only, because many tensors share a pattern,
+            but SciPy's tidying, such as ``sort_indices``, moves entries in place, also within ``spsolve``. SciPy's products work, but
+            its tidying raises ValueError. Writes to ``data`` change ``A.values``; for bsr, ``data`` is read-only, too.
 
     Raises:
         UnsupportedError: the tensor has no dimensions, or NumPy has no such data type.
@@ -183,7 +183,7 @@ def from_scipy(matrix: sparray | spmatrix, format: Format | str | None = None, *
         matrix: a sparse array of a data type that kernels can read.
         format: the result's format; by default the matrix's own: CSR, CSC, COO, BCSR or DIA.
         copy: False shares the arrays of csr, csc, bsr and coo if they are sorted and have no duplicates. Then the index arrays of
-            ``matrix`` (of bsr, also its data) become read-only, because SciPy's tidying would change the result: it raises ValueError.
+            ``matrix`` (for bsr, also ``data``) become read-only, so that SciPy's tidying raises ValueError and can't change the result.
 
     Raises:
         FormatError: the index arrays violate their layout.

@@ -32,8 +32,8 @@ def adj_t(
     """The adjacency matrix ``A[target, source]`` of an edge list, for graph layers; O(edges log edges).
 
     ``A[edge_index[1, e], edge_index[0, e]] = edge_weight[e]``, like PyTorch Geometric's ``adj_t``: ``A @ x`` sums the features of each
-    node's sources. ``A.t()`` is ``A[source, target]`` and shares memory. Weights of duplicate edges are summed, which means,
-    maxima and attention then count once (SAGEConv, GATConv). Without weights, duplicate edges become one entry of 1, with a warning.
+    node's sources. ``A.t()`` is ``A[source, target]`` and shares memory. Weights of duplicate edges are summed; then means,
+    maxima and attention (SAGEConv, GATConv) count the edges once. Without weights, duplicate edges become one entry of 1, with a warning.
     Gradients flow to the weights. See the guide: graphs.
 
     Args:
@@ -130,7 +130,7 @@ def _check_edges(edge_index: Any) -> None:
 
 
 def _with_edges_of(data: Any) -> str:
-    """The error text that shows how to pass the edges of a graph object, such as PyTorch Geometric's Data, to ``adj_t``.
+    """The part of an error text that shows how to pass the edges of a graph object, such as PyTorch Geometric's Data, to ``adj_t``.
 
     >>> from types import SimpleNamespace
     >>> _with_edges_of(SimpleNamespace(edge_index=None, edge_weight=torch.ones(1), num_nodes=3))
@@ -206,7 +206,7 @@ def check_unpadded(A: SparseTensor) -> None:
 
 
 def check_graph(A: SparseTensor, square: bool = False) -> None:
-    """Check that a tensor is the matrix of a graph; ``square``: with as many sources as targets.
+    """Check that a tensor is the matrix of a graph; if ``square``, that it has as many sources as targets.
 
     Raises:
         SizeError: the shape is not that of a graph's matrix.

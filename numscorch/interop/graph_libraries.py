@@ -103,7 +103,7 @@ def from_dgl(graph: Any, weight: str | torch.Tensor | None = None, format: Forma
         values = as_values(values)
         values = values.index_select(0, edge_ids.to(torch.int64)) if len(edge_ids) else values
     A = _of_rows(pos, crd, values, (graph.num_src_nodes(), graph.num_dst_nodes()), format)
-    return owned(A, pos, crd)  # DGL keeps these arrays; weights are shared as by from_csr
+    return owned(A, pos, crd)  # DGL keeps these index arrays; weights are shared as in from_csr
 
 
 def to_dgl(A: SparseTensor, weight: str = "weight") -> Any:
