@@ -30,7 +30,7 @@ MARK = "numscorch_format"  # the array that identifies archives of numscorch; it
 ALIGNMENT = 64  # bytes of a cache line
 LOCAL_HEADER, NAME_LENGTH_AT, ZIP64_FIELD = 30, 26, 20  # bytes of an entry's header, without its name and extra fields, in ZIP files
 EXTRA_FIELD, PADDING_ID = struct.Struct("<HH"), 0xD935  # an extra field of zeros: identifier and length
-# errors of damaged archives; NumPy raises all but the first ones for damaged headers
+# errors of damaged archives: NOT_WHOLE, and the errors that NumPy raises for damaged headers
 DAMAGED = (*NOT_WHOLE, AttributeError, LookupError, SyntaxError, SystemError, TypeError, tokenize.TokenError)
 # data types that NumPy lacks, and integers of the same size
 UNKNOWN_TO_NUMPY = {stored: getattr(torch, dtype.copied) for stored, dtype in STORED.items() if not hasattr(np, dtype.name)}

@@ -1,4 +1,4 @@
-"""Recognition of other programs' files, and the libraries that read them, for error texts."""
+"""For error texts: recognize files of other programs, and name the libraries that read them."""
 
 from __future__ import annotations
 

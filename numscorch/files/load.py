@@ -120,7 +120,7 @@ def load(
             The index arrays are not validated: kernels access memory through them without bounds checks, so map only files that you trust.
 
     Raises:
-        FormatError: the file is malformed; the text names the line. With ``mmap``, it is not an archive of :func:`numscorch.save`.
+        FormatError: the file is malformed; the text names the line. Or, with ``mmap``, the file is no archive of :func:`numscorch.save`.
         SizeError: the tensor would not fit in memory in this format.
         UnsupportedError: the dtype is not supported, or a package isn't installed.
         OSError: the file can't be read; FileNotFoundError if it doesn't exist.

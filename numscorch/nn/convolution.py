@@ -292,7 +292,7 @@ class Convolution(torch.nn.Module):
     def _read(
         self, x: Any, graph: Any, channels: tuple[int, int], size: Sequence[int | None] | None, node_dim: int | None
     ) -> tuple[Features, Features | None, Any, Nodes]:
-        """Return the features of sources and of targets, the graph with edges from sources to targets, and the numbers of both nodes.
+        """Return the features of sources and of targets, the graph with edges from sources to targets, and the numbers of nodes.
 
         If the graph is distributed over ranks, each rank passes the features of its own sources and targets.
         """

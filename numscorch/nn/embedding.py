@@ -224,7 +224,7 @@ class SparseEmbedding(WithSparseWeight):
 
     @classmethod
     def from_dense(cls, table: torch.nn.Embedding, sparsifier: Sparsifier, format: Format | str | None = None) -> Self:
-        """Prune a dense table; the result has its data type and training mode, and is frozen if the table is.
+        """Prune a dense table; the result has the table's data type and training mode, and is frozen if the table is frozen.
 
         Args:
             table: the dense table; it is not modified.

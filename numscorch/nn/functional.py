@@ -39,7 +39,7 @@ def one_hot(*args: Any, sparse: bool = False, format: Format | str | None = None
         dtype: data type of the result; int64 by default, as in torch. All operands of an einsum need the same data type.
 
     Raises:
-        SizeError: a class is negative or too large, or the tensor is empty without ``num_classes``. As in torch, it is a RuntimeError.
+        SizeError: a class is negative or too large, or the tensor is empty without ``num_classes``. It is a RuntimeError, too.
 
     >>> one_hot(torch.tensor([2, 0]), 3, sparse=True)
     SparseTensor(CSR, shape=(2, 3), nnz=2, density=0.333, int64, int32 indices)

@@ -180,7 +180,7 @@ def multiplicities(graph: Any, size: tuple[int, int], dtype: torch.dtype, add_se
 
 
 def _normalized(A: SparseTensor, extended: Callable[[Tensor], Tensor] = lambda roots: roots) -> SparseTensor:
-    """Normalise by the degrees of targets and of sources; ``extended`` turns the factors of the targets into those of the sources."""
+    """Normalise by the degrees of targets and of sources; ``extended`` maps the factors of targets to the factors of sources."""
     roots = einsum("ij->i", A).pow(-0.5)
     roots = roots.masked_fill(roots == float("inf"), 0.0)
     return evaluate("N[i,j] = d[i] * A[i,j] * e[j]", A=A, d=roots, e=extended(roots))

@@ -138,7 +138,7 @@ def bigbird(n: int, block: int = 16, global_: int | Iterable[int] = 2, random: i
         block: number of tokens per block.
         global_: global tokens (not blocks): their number at the start of the sequence, or their positions.
         random: number of random key blocks outside the window per query block, or all if fewer.
-        window: number of neighbouring blocks in the window besides the block itself, half on each side; an odd block comes before it. 2
+        window: number of neighbouring blocks in the window besides the block itself, half on each side; if odd, one more in front. 2
             corresponds to BigBird's window of three blocks.
         seed: random seed of the random blocks.
 
@@ -234,7 +234,7 @@ def _causal(n: int) -> Pattern:
 
 @lru_cache(MAX_PATTERNS)
 def _global_tokens(n: int, tokens: tuple[int, ...]) -> Pattern:
-    """Make the pattern of global tokens; ``choices`` has the columns of other rows, the global tokens, and of global rows, all columns."""
+    """Make the pattern of global tokens: their rows store all columns, other rows the global tokens; ``choices`` has both lists."""
     is_global = np.zeros(n, np.bool_)
     is_global[list(tokens)] = True
     choices = np.concatenate([np.array(tokens, np.int64), np.arange(n)])

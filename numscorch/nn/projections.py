@@ -98,7 +98,7 @@ class SparseMultiheadAttention(WeightsFirst, torch.nn.MultiheadAttention):
         return output.transpose(0, 1) if is_sequence_first else output if is_batched else output[0], weights
 
     def _projected(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """Project queries, keys and values: each distinct input is multiplied once by the whole weight, and the thirds are taken."""
+        """Project queries, keys and values: multiply each distinct input once by the whole weight, and take thirds of the products."""
         weight = unwrapped(self.in_proj_weight)
         projections: dict[int, tuple[torch.Tensor, ...]] = {}
         for tensor in (query, key, value):

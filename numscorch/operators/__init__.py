@@ -192,7 +192,7 @@ def _to_torch(result: Any) -> Any:
 def public(name: str) -> Callable[..., Any]:
     """The numscorch function of this name.
 
-    If no argument is sparse, it calls torch's function. If all sparse arguments have torch's layouts, sparse results have them, too.
+    If no argument is sparse, it calls torch's function. If all sparse arguments are torch's sparse tensors, sparse results are, too.
     """
     operator = OPERATORS[name]
     dense_operator = torchs(name) if name in PUBLIC else inspect.unwrap(operator)  # operators that torch lacks accept dense tensors, too

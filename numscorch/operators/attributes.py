@@ -260,7 +260,7 @@ def _has_layout(wanted: torch.layout) -> Callable[[SparseTensor], bool]:
 
 
 def _dimensions(A: SparseTensor, what: str) -> TorchLayout:
-    """The torch layout of a tensor, or an error if it has none; the layout has the numbers of sparse and dense dimensions."""
+    """The tensor's torch layout, with the numbers of sparse and dense dimensions; raises UnsupportedError if there is none."""
     if (stored_layout := own_layout(A)) is None:
         raise UnsupportedError(f"{what} of {A.format.name}, for which torch has no layout: A.format says how each dimension is stored")
     return stored_layout

@@ -168,7 +168,7 @@ def _difference_loss(name: str) -> Callable[..., Any]:
             return dense_loss(input, target, reduction=reduction, **options)
         if tuple(input.shape) != tuple(target.shape):
             raise SizeError(f"{name} of shapes {tuple(input.shape)} and {tuple(target.shape)}: they must be the same")
-        if not is_sparse(gap := sub(input, target)):  # a tensor's format stores every entry
+        if not is_sparse(gap := sub(input, target)):  # one of the formats stores every entry
             return function(gap, torch.zeros_like(gap), reduction=reduction, **options)
         losses = at_entries(gap.pattern, lambda values: function(values, torch.zeros_like(values), reduction="none", **options), gap.values)
         result = gap.with_values(losses)

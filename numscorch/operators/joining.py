@@ -210,7 +210,7 @@ def _matrix(tensor: Any) -> SparseTensor:
 
 
 def _split(name: str, input: SparseTensor, sections: Any, dim: int) -> tuple[Any, ...]:
-    """Split a dimension where torch would, found by splitting a vector on the meta device.
+    """Split a dimension into the parts that torch makes of a vector of this size on the meta device.
 
     Raises:
         SizeError: torch refuses the sizes or the number of parts.

@@ -1,4 +1,4 @@
-"""Look up torch's functions by name, name and document generated functions, and set the public modules of names."""
+"""Look up torch's functions by name, name and document generated functions, and set the modules that public names claim."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def publish(module: Mapping[str, Any]) -> None:
 
 
 def fallback(module: Mapping[str, Any], torch_module: ModuleType) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """``__getattr__`` and ``__dir__`` for a module; names that it does not define resolve to those of one of torch's modules."""
+    """``__getattr__`` and ``__dir__`` for a module; names that the module does not define resolve to ``torch_module``."""
 
     def find(name: str) -> Any:
         if name.startswith("__"):

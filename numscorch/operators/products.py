@@ -133,7 +133,7 @@ def linear(input: Any, weight: Any, bias: Any = None) -> Any:
 
 
 def add_bias(product: Any, bias: Any) -> Any:
-    """Add a bias along the last dimension of a product; if the product is a ``DTensor``, every rank holds a plain bias.
+    """Add a bias along the last dimension of a product; if the product is a ``DTensor``, a plain bias is the whole bias on every rank.
 
     >>> import torch
     >>> add_bias(torch.zeros(2, 2), torch.ones(2))

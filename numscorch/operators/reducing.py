@@ -80,7 +80,7 @@ def _reduce(name: str, op: str, input: Any, dim: Dim, keepdim: bool) -> Any:
 
 
 def _narrow_sum(input: SparseTensor, dims: tuple[int, ...], keepdim: bool) -> Any:
-    """The sum in the input's narrow integer type; plain sums are in int64. Dense results avoid int64 by factors of 1."""
+    """The sum in the input's narrow integer type. Plain sums are in int64; for dense results, a product with ones keeps the narrow type."""
     if input.ndim - len(dims) > 1:
         return _reduce("sum", "+=", input, dims, keepdim).to(input.dtype)
     ones = [torch.ones((), dtype=input.dtype).expand(input.shape[d]) for d in dims]

@@ -96,7 +96,7 @@ def check_copies(count: int, shape: Sequence[int], A: SparseTensor) -> None:
 
 
 def fitting(A: SparseTensor, shape: Sequence[int], order: bool) -> Format:
-    """The format of a rearranged tensor: that of ``A`` if it can store any entries and dimensions keep their ``order``, else CSR or COO.
+    """The format of a rearranged tensor: that of ``A`` if ``order`` is True and the format can store any entries, else CSR or COO.
 
     >>> import numscorch as ns
     >>> fitting(ns.from_torch(torch.eye(4), ns.BCSR(2, 2)), (4, 4), True).name, fitting(ns.from_torch(torch.eye(4)), (2, 2, 4), True).name

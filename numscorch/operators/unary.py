@@ -15,7 +15,7 @@ from ..tensors.packing import at_entries
 from ..tensors.sparse_tensor import SparseTensor
 from .naming import torchs, with_name
 
-WITHOUT_FORM = "angle conj erfinv hardshrink imag isneginf isposinf nan_to_num positive real sgn signbit softshrink"  # 0 becomes 0
+WITHOUT_FORM = "angle conj erfinv hardshrink imag isneginf isposinf nan_to_num positive real sgn signbit softshrink"  # they map 0 to 0
 NOT_ZERO = "of the dense tensor, since the function is nonzero at 0; for stored entries only, use A.with_values(...)"
 
 

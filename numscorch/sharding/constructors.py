@@ -45,13 +45,13 @@ def shard(
     """Distribute a matrix over the ranks of a mesh. A collective operation. O(nnz log nnz) per rank.
 
     Args:
-        A: the matrix on every rank, whose values may then require grad; or the matrix on a single rank, and None on the others.
+        A: the matrix on every rank, or on a single rank, with None on the others. Its values may require grad only if every rank has it.
         mesh: a device mesh, as ``torch.distributed.init_device_mesh("cpu", (ranks,))`` returns.
         placements: one for each dimension of the mesh. A dimension with ``Shard(0)`` distributes the rows. A later dimension with
             ``Shard(1)`` distributes the columns, too. Along dimensions with ``Replicate()``, ranks hold the same entries.
         partition: ``"rows"`` for torch's even chunks, which ``DTensor`` operands and results need; ``"nnz"`` for ranges of rows with
             about as many entries each; or the number of rows for each rank of the dimension with ``Shard(0)``. The columns of a square
-            matrix have the partition of its rows; those of another matrix have torch's chunks.
+            matrix have the partition of its rows; the columns of other matrices have torch's chunks.
         permute: a reordering of rows and columns of a square matrix before they are distributed: ``"nnz"`` reorders them by their
             number of entries, so that even chunks have about as many entries each; ``"metis"`` keeps connected nodes together (needs
             ``pymetis``); or the original row for each new row. :meth:`ShardedSparseTensor.rows_of` and

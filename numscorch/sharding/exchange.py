@@ -77,7 +77,7 @@ class Transfer:
 
 
 class Buffers:
-    """Buffers of earlier exchanges, reused by later exchanges: to allocate a large buffer takes as long as to send it."""
+    """Buffers of earlier exchanges, reused by later exchanges: allocating a large buffer takes as long as sending it."""
 
     LIMIT = 8  # buffers of different shapes
 
@@ -106,7 +106,7 @@ class HaloExchange:
         group: the process group of the ranks that exchange rows of operands; None if nothing is exchanged.
         partition: the partition of the matrix's columns (or rows); the rows of dense operands have the same partition.
         parts: the part of the partition that each rank of the group owns, in ascending order.
-        needed: the columns that this rank needs, all of which the group owns, in any order.
+        needed: the columns that this rank needs, in any order; ranks of the group own all of them.
 
     Attributes:
         number: the number of the exchange, the same on all ranks; it reveals ranks that compute with different matrices.
@@ -140,7 +140,7 @@ class HaloExchange:
 
     @property
     def known(self) -> torch.Tensor:
-        """The owned columns, then those of the halo, shape (extent,)."""
+        """The owned columns, then the halo columns, shape (extent,)."""
         return torch.cat([torch.arange(*self.range), self.halo])
 
     def is_own(self, columns: torch.Tensor) -> torch.Tensor:

@@ -192,7 +192,7 @@ def _sampled(text: str, given: Given, indices: SharedIndices, format: Any, is_in
 
 
 def _summed(part: torch.Tensor, ranks: Ranks, agreeing: Ranks, step: str) -> torch.Tensor:
-    """The sum over ``ranks``; the ranks ``agreeing`` take this step together. The gradient is summed in the same way, as the loss is."""
+    """The sum over ``ranks``; the ranks ``agreeing`` take this step together. The loss is a sum over ranks, so the gradient is, too."""
 
     def add(part: torch.Tensor) -> torch.Tensor:
         return reduce(ranks, part.clone(), step, agreeing=agreeing)

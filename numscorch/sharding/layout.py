@@ -139,7 +139,7 @@ def make_layout(
 
 
 def _csr(row_of: torch.Tensor, crd: torch.Tensor, values: torch.Tensor, shape: tuple[int, int]) -> SparseTensor:
-    """The CSR matrix of columns ``crd`` and values, sorted by rows; ``row_of`` has the rows of all entries, in any order."""
+    """The CSR matrix with columns ``crd`` and values, both sorted by rows. Rows in ``row_of`` are only counted, so their order is free."""
     pos = torch.nn.functional.pad(torch.bincount(row_of, minlength=shape[0]).cumsum(0), (1, 0))
     index = torch.int32 if max(*shape, len(crd)) < 2**31 else torch.int64
     return from_csr(pos.to(index), crd.to(index), values, shape, assume_sorted=True, copy=False, check_invariants=False)

@@ -169,7 +169,7 @@ class ShardedSparseTensor(StoredValues):
             )
 
     def parts(self) -> tuple[SparseTensor, SparseTensor]:
-        """The local entries of owned columns, and those of the halo, whose rows are ``layout.halo.rows``. Cached for constant values."""
+        """The local entries in owned columns, and in halo columns (only the rows ``layout.halo.rows``). Cached for constant values."""
         values, layout = self.values, self.layout
         if values.requires_grad or values.is_inference():
             return tuple(part.matrix.with_values(values[part.positions]) for part in (layout.owned, layout.halo))  # type: ignore[return-value]

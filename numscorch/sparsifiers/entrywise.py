@@ -245,7 +245,7 @@ class wanda(BuiltIn, WithFraction):
 
     Args:
         fraction: the fraction of each row that becomes zero; of equal scores, the first are dropped.
-        calibration: inputs of the layer, of shape (\\*, in), from which the norm of each input over all samples is computed;
+        calibration: inputs of the layer, of shape (\\*, in), from which the norm of each feature over all samples is computed;
             or these norms, of shape (in,).
 
     Shape:

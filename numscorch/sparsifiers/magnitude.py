@@ -70,8 +70,8 @@ class block_magnitude(BuiltIn):
     Args:
         b0: rows of a block.
         b1: columns of a block. The last blocks are smaller if the matrix's size is not a multiple.
-        fraction: the fraction of blocks that becomes zero; of blocks with equal sums, the first. Smaller blocks have smaller
-            sums, so the fraction of entries may differ. ``nnz`` and ``density`` of the result count the entries inside
+        fraction: the fraction of blocks that becomes zero; of blocks with equal sums, the first are dropped. Smaller blocks
+            have smaller sums, so the fraction of entries may differ. ``nnz`` and ``density`` of the result count the entries inside
             the matrix.
 
     Shape:

@@ -89,7 +89,7 @@ def check_factory(factory: Any) -> None:
     """Check that an argument can make sparsifiers from fractions, and is not itself a sparsifier.
 
     Raises:
-        OperandError: the argument cannot, or is a sparsifier.
+        OperandError: the argument cannot make sparsifiers, or is a sparsifier.
     """
     is_made = callable(factory) and hasattr(factory, "kind") and not isinstance(factory, type)
     if is_made or not callable(factory) or (is_budget(factory) and not isinstance(factory, type)):

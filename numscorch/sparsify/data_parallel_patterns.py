@@ -70,7 +70,7 @@ def check_patterns(model: torch.nn.Module, group: dist.ProcessGroup | None = Non
 
     Args:
         model: the model, wrapped in DistributedDataParallel or not.
-        group: the processes; by default those of the DistributedDataParallel, or all.
+        group: the processes; by default the processes of the DistributedDataParallel, or else all processes.
 
     Raises:
         UnsupportedError: patterns or weights differ; raised in all processes.

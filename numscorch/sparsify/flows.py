@@ -105,7 +105,7 @@ def is_masking(hook: object) -> bool:
 
 
 def remove_flows(module: torch.nn.Module, kind: type[Flow] = Flow, name: str | None = None) -> None:
-    """Remove a plan's hooks of a kind from a module; with ``name``, only those of this parameter."""
+    """Remove a plan's hooks of a kind from a module; with ``name``, only hooks of this parameter."""
     for hooks in (module._forward_hooks, module._forward_pre_hooks):
         for number, hook in list(hooks.items()):
             if isinstance(hook, kind) and name in (None, hook.name):

@@ -296,7 +296,7 @@ def patterns(names: Names) -> list[str]:
 
 
 def usual(model: torch.nn.Module, or_sparse: bool) -> list[str]:
-    """Return the names of the default weights: those of ``Linear`` and ``Conv2d``, and, with ``or_sparse``, sparse ones.
+    """Return the names of the default weights: the weights of ``Linear`` and ``Conv2d``, and, with ``or_sparse``, sparse weights.
 
     Raises:
         ExpressionError: the model has none.

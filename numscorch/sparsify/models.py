@@ -194,7 +194,7 @@ def _check(model: object, plan: object, example_inputs: Any, optimizer_fits: boo
 def _check_choices(choices: list[MatchedWeight]) -> None:
     """Check that each rule for weights names a dense weight, and that no mask of torch prunes a parameter of the modules.
 
-    A masked weight would stay dense, and a masked bias would be missing in the sparse module.
+    Otherwise, a masked weight would stay dense, and a masked bias would be missing in the sparse module.
 
     Raises:
         UnsupportedError: all weights of a rule are sparse already, or a mask prunes a parameter.

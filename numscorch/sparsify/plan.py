@@ -94,7 +94,7 @@ class erk(_Budget):
 @called_as("global_magnitude(0.9)")
 @dataclass(frozen=True)
 class global_magnitude(_Budget):
-    """Zero the smallest absolute values of the whole model, with one bound for all weights; of equal values, the first ones.
+    """Zero the smallest absolute values of the whole model, with one bound for all weights; of equal values, the first are dropped.
 
     O(n), with little extra memory.
 

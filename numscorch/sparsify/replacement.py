@@ -290,7 +290,7 @@ def follow(parameter: SparseParameter, new: Pattern, optimizers: Iterable[Optimi
 
 
 def transfer(old: Pattern, new: Pattern) -> Transfer:
-    """Return the function from the values of one pattern to those of another one, with 0 for new entries."""
+    """Return the function that moves values from one pattern to another; new entries get 0."""
     matches, sources = matches_in(old, list(coordinates(new)))
     targets = torch.from_numpy(positions_of(new, matches.numpy()))
     return lambda values: values.new_zeros(new.nnz).index_copy_(0, targets, values.index_select(0, sources))

@@ -23,7 +23,7 @@ from .replacement import Optimizer, check_followers, optimizers_of
 HEAD = ("weight", "module", "density", "format", "before", "after", "speed-up", "")
 TABLE = torch.nn.Embedding  # lookups are never faster sparse, but a sparse table can save memory
 UNTIMED = SpeedUp()
-LARGER = 1.05  # from this ratio of kept to requested entries, the table has a note
+LARGER = 1.05  # the report has a note from this ratio of kept to requested entries on
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ def straight_through(model: torch.nn.Module, sparsifier: Sparsifier, *, weights:
     """Let layers use only the weight entries that a sparsifier keeps at each call, while the whole weights are trained.
 
     The gradient of the masked weight is passed to the whole weight (straight-through estimator). ``decay`` times the
-    dropped entries is added to this gradient; it draws them to 0, so that masks settle: with ``n_m(2, 4)`` and ``decay=2e-4``
+    dropped entries is added to this gradient. This draws the entries to 0, so that masks settle: with ``n_m(2, 4)`` and ``decay=2e-4``
     this is SR-STE. Optimizers keep the same parameter. In the model's state it is called
     ``parametrizations.weight.original`` (``torch.nn.utils.parametrize``). :func:`settle` ends the masking. Torch cannot
     pickle parametrized modules: save the model's ``state_dict()``, and copy with ``copy.deepcopy``.
