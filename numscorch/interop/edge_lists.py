@@ -40,7 +40,7 @@ def adj_t(
         edge_index: sources and targets, integers of shape (2, edges), or PyTorch Geometric's ``EdgeIndex``.
         edge_weight: weights of shape (edges,); by default float32 ones.
         size: the number of nodes, or (sources, targets) of a bipartite graph; by default the size of an ``EdgeIndex``, or the largest
-            node number in ``edge_index`` plus 1, which omits nodes without edges that come last.
+            node number in ``edge_index`` plus 1; this omits nodes without edges at the end.
         format: the result's format, CSR by default. Graph layers take formats without padding: CSR, CSC, DCSR, DCSC, COO, and others
             whose innermost level is ``compressed``, ``singleton``, ``hash`` or ``bitmap``.
 

@@ -127,7 +127,7 @@ def of_rows(counts: np.ndarray, columns: np.ndarray, shape: tuple[int, ...], spr
 
 
 def of_single(rows: np.ndarray, columns: np.ndarray, shape: tuple[int, ...]) -> Pattern:
-    """Make the CSR pattern with one entry in each of these increasing rows, and none elsewhere.
+    """Make the CSR pattern with an entry at each pair of row and column; the rows are increasing and unique.
 
     >>> of_single(np.array([1, 2]), np.array([0, 4]), (4, 5)).level_arrays(1)[0].tolist()
     [0, 0, 1, 2, 2]

@@ -290,7 +290,7 @@ def numbers_of(index: torch.Tensor, operator: str) -> torch.Tensor:
 
 
 def gather(input: SparseTensor, dim: int, index: torch.Tensor, *, sparse_grad: bool = False) -> torch.Tensor:
-    """torch.gather: the entries at these coordinates along one dimension; dense, in the shape of the index.
+    """torch.gather: the entries at the index's coordinates along one dimension; dense, in the shape of the index.
 
     Raises:
         SizeError: the index has another number of dimensions than the tensor, a larger size, or a coordinate out of range.
@@ -321,7 +321,7 @@ def _looked_up_along(input: SparseTensor, at: int, index: torch.Tensor) -> torch
 
 
 def take(input: SparseTensor, index: torch.Tensor) -> torch.Tensor:
-    """The entries at these row-major positions, dense."""
+    """The entries at the row-major positions in ``index``, dense."""
     check_countable(input.shape)
     number = in_range(numbers_of(index, "take"), prod(input.shape), 0).reshape(-1)
     return looked_up(input, torch.unravel_index(number, input.shape)).reshape(index.shape)

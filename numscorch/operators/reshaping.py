@@ -48,7 +48,7 @@ def rearranged(
         A: the tensor.
         key: identifies this move in the pattern's cache; None disables caching.
         shape: the result's shape; a result without dimensions is a strided tensor.
-        move: maps coordinates of shape (ndim, n) to new ones, or to new ones and the indices of their entries.
+        move: maps coordinates (ndim, n) to new coordinates, or to new coordinates and the index of the entry for each.
         keep: maps coordinates to a mask of those that are moved; all by default.
         order: whether the result has the dimensions of ``A`` in the same order, so that the format of ``A`` can be kept.
         copies: number of result entries for each entry of ``A``.

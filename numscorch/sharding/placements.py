@@ -308,7 +308,7 @@ def contract(subscripts: Subscripts, operands: Given, column: str) -> tuple[Subs
 
 
 def _sizes(subscripts: Subscripts, operands: Given) -> dict[str, int]:
-    """The sizes of the indices of dense operands, which are checked before anything is sent.
+    """The sizes of the indices of dense operands; they are checked before anything is sent.
 
     Raises:
         SizeError: an index has different sizes in two operands, and neither size is 1.

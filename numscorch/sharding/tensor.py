@@ -27,7 +27,7 @@ TRANSPOSED_FUNCTIONS: dict[Any, Callable[..., Any]] = {}  # implementations for 
 
 
 def _operator(function: Any, functions: Mapping[Any, Callable[..., Any]] = SHARDED_FUNCTIONS, flipped: bool = False) -> Callable[..., Any]:
-    """The method of a Python operator, which calls the implementation of torch's function; ``flipped`` swaps the operands."""
+    """The method of a Python operator; it calls the implementation of torch's function. ``flipped`` swaps the operands."""
     return lambda *operands: functions[function](*(reversed(operands) if flipped else operands))
 
 

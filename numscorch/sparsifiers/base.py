@@ -28,7 +28,7 @@ class Kind(StrEnum):
 
     * STREAMING: the value of the entry, as for ``threshold``. The sparsifier may be called with any part of a tensor.
       In ``einsum(..., sparsifier=)``, the kernel of the einsum applies the sparsifier if its comparison can be traced.
-    * BLOCKING: the values in one block of a matrix, as for ``n_m``, which kernels also apply. ``block`` is the shape of
+    * BLOCKING: the values in one block of a matrix, as for ``n_m``. Kernels apply ``n_m``, too. ``block`` is the shape of
       the block; -1 is the whole extent.
     * MATERIALIZING: all values, or the shape of the tensor, as for ``magnitude`` and ``random``.
 

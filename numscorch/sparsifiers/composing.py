@@ -20,7 +20,7 @@ ROUNDS = 2  # power iterations
 
 @dataclass(frozen=True, init=False, repr=False)
 class compose:
-    """Keep the entries that every sparsifier keeps; each one sees 0 at the entries that earlier ones dropped.
+    """Keep the entries that every sparsifier keeps; each sparsifier sees 0 at the entries that earlier sparsifiers dropped.
 
     Fractions still refer to all entries of the tensor.
 

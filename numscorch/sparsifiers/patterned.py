@@ -88,7 +88,7 @@ def ranks(scores: torch.Tensor) -> torch.Tensor:
 @called_as("n_m(2, 4)")
 @dataclass(frozen=True, repr=False)
 class n_m(BuiltIn):
-    """Keep the n entries with the largest absolute values of every m consecutive ones along the last dimension.
+    """Keep the n entries with the largest absolute values of every m consecutive entries along the last dimension.
 
     Args:
         n: entries to keep per block; of equal entries, the last are kept.

@@ -99,7 +99,7 @@ def broadcast_patterns(
 
     Args:
         model: the model, before it is wrapped in DistributedDataParallel, which makes the values equal.
-        optimizer: the optimizers that train it, whose state follows the entries.
+        optimizer: the optimizers of the model; their state follows the entries.
         source: the rank whose patterns are used.
         group: the processes; all by default.
 

@@ -59,7 +59,7 @@ def loaded(state: Mapping[str, Any]) -> Pattern:
 
 
 def patterns_of(state: Mapping[str, Any], owner: str, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Pattern]:
-    """Return the patterns in a state, which must all belong to known weights.
+    """Return the patterns in a state; all of them must belong to known weights.
 
     Raises:
         OperandError: a pattern belongs to an unknown weight.
@@ -203,7 +203,7 @@ def _check(model: Any, state: Any) -> None:
 
 
 def _convertible(model: Module, patterns: Mapping[str, Pattern]) -> list[MatchedWeight]:
-    """Return the dense weights of these names, ready to become sparse.
+    """Return the dense weights that ``patterns`` names, prepared to become sparse.
 
     Their sparse versions are tried, and nothing is changed.
 
@@ -318,7 +318,7 @@ def _pattern(name: str, state: State, metadata: Mapping[str, Any], weight: Weigh
 
 
 def _tensor(key: str, stored: object) -> torch.Tensor:
-    """Return an array of a sparse weight, which has to be a strided tensor on the CPU."""
+    """Return an array of a sparse weight; the array has to be a strided tensor on the CPU."""
     if not isinstance(stored, torch.Tensor) or stored.layout is not torch.strided or stored.device.type != "cpu":
         description = f"{stored.layout} on {stored.device}" if isinstance(stored, torch.Tensor) else type(stored).__name__
         raise OperandError(f"{key} is not a strided tensor on the CPU in the state, but {description}: give a state_dict() on the CPU")

@@ -313,7 +313,7 @@ def usual(model: torch.nn.Module, or_sparse: bool) -> list[str]:
 def trained(
     model: torch.nn.Module, factories: Mapping[str, Callable[..., Any]], format: Format | str | None = None, *, masked: bool = False
 ) -> list[MatchedWeight]:
-    """Return the weights that patterns name, as in a plan: sparse ones, and those that can become sparse, but no vectors.
+    """Return the weights that patterns name, as in a plan: sparse weights, and dense weights that can become sparse, but no vectors.
 
     Args:
         model: the model.

@@ -166,7 +166,7 @@ def densify_model(model: Module, optimizer: Optimizers = None) -> Module:
         remove_flows(module)
     known: dict[int, torch.nn.Parameter] = {}
     del module
-    while modules:  # inner ones first
+    while modules:  # inner modules first
         model = _replace_by_dense(model, modules.pop()[1], optimizers, known)
     return model
 

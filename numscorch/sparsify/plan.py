@@ -126,7 +126,7 @@ def _shape(weight: Sized) -> tuple[int, ...]:
 
 
 def _values(budget: object, name: str, weight: Sized) -> torch.Tensor:
-    """Return the values of a weight, which have to be floating-point."""
+    """Return the values of a weight; they have to be floating-point."""
     if not isinstance(weight, torch.Tensor) or not weight.is_floating_point():
         raise OperandError(f"{budget} looks at values, and {name} has none: give floating-point tensors, or use uniform or erk")
     return weight.detach()

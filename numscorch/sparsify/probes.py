@@ -52,7 +52,7 @@ class Probe:
 
 
 class _Watched(torch.autograd.Function):
-    """The identity on a layer's output, whose backward pass also computes the gradient of a dense weight."""
+    """The identity on a layer's output; its backward pass also computes the gradient of a dense weight."""
 
     @staticmethod
     def forward(ctx: Any, output: torch.Tensor, input: torch.Tensor, dense: torch.Tensor, layer: Any) -> torch.Tensor:

@@ -72,14 +72,14 @@ class GradualPruning:
             needed if layers differ, as with the scores of ``movement``: ``{name: partial(movement, scores=scores[name])
             for name in scores}``. Scores of a ``MovementScores`` belong to the dense weight: let layers become sparse
             only at the last fraction, for example ``sparse_from=0.9``, or not at all.
-        schedule: a function from the number of a step to the fraction of zeros, which must not fall.
+        schedule: a function from the number of a step to the fraction of zeros; the fraction must not fall.
         weights: name patterns, as in a plan, such as ``"encoder.*.weight"``; vectors are left out. By default the names
             of a dict, or else the weights of all ``torch.nn.Linear`` and ``Conv2d``, without subclasses, and the sparse
             weights of the model.
         sparse_from: the fraction from which on layers are sparse; None for never. If a schedule of ``schedules`` ends
             below it, a warning is shown.
         format: the format of sparse weights; by default that of the sparsifier. A warning is shown once if the format
-            stores more entries than the sparsifier keeps, since training fills these.
+            stores more entries than the sparsifier keeps, since training fills all of them.
 
     Raises:
         ExpressionError: a pattern names no parameter; near misses are listed.

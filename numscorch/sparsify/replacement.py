@@ -129,7 +129,7 @@ def followers(parameter: torch.Tensor, optimizer: Optimizer) -> list[str]:
     Scalars, such as a count of steps, are not listed.
 
     Raises:
-        UnsupportedError: the state has a tensor of another shape, which has no relation to entries, or belongs to
+        UnsupportedError: the state has a tensor of another shape, which is unrelated to entries or belongs to
             another layout of the weight; or the optimizer is LBFGS.
     """
     if isinstance(optimizer, torch.optim.LBFGS):
@@ -216,7 +216,7 @@ def scattered(pattern: Pattern, values: torch.Tensor, shape: torch.Size) -> torc
 def put_sparse(
     model: Module, choice: MatchedWeight, sparsifier: Sparsifier, format: Format | None, optimizers: Iterable[Optimizer]
 ) -> tuple[Module, SparseParameter]:
-    """Put a sparse weight in all places of a dense one; return the model and the weight, which the optimizers then train."""
+    """Put a sparse weight in all places of a dense weight, also in the optimizers; return the model and the sparse weight."""
     dense, weights = choice.parameter, []
     for site in choice.modules():
         module = model.get_submodule(site.home)
@@ -229,7 +229,7 @@ def put_sparse(
 
 
 def adapt_readers(model: Module) -> Module:
-    """Adapt the modules of a model that read weights of their children, where these are sparse."""
+    """Adapt each module of a model that reads weights of its children, if these weights are sparse."""
     for module in list(model.modules()):
         if any(isinstance(child, SparseParameter) for child in module.modules()):
             adapted_ = adapted(module)
@@ -324,8 +324,8 @@ def as_stored(parameter: SparseParameter, pattern: Pattern | SparseTensor | torc
 def resize(values: torch.nn.Parameter, new: torch.Tensor) -> None:
     """Write new values, possibly a different number of them, to a parameter.
 
-    Autograd caches the size of a leaf as long as a graph that reached it is alive, such as that of the last step's
-    loss, and would reject gradients of the new size. A change of the data type clears the cache.
+    Autograd caches the size of a leaf as long as a graph that reached it is alive, such as the graph of the last
+    step's loss, and would reject gradients of the new size. A change of the data type clears the cache.
     """
     with torch.no_grad():
         if new.shape == values.shape:

@@ -66,7 +66,7 @@ def settle(model: torch.nn.Module, optimizer: Optimizers = None, format: Format 
 
     Args:
         model: the model whose layers are changed.
-        optimizer: the optimizers that train it, which then train the sparse values.
+        optimizer: the optimizers of the model; they then train the sparse values.
         format: the format of the weights; by default that of the sparsifier.
 
     Raises:
