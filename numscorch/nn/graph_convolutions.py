@@ -235,7 +235,7 @@ class SAGEConv(Convolution):
 
 
 class GINConv(Convolution):
-    """A network applied to the sum of the neighbours' features and 1 + eps times the node's own features.
+    """A network applied to the summed features of the neighbours plus (1 + eps) times the node's own features.
 
     Args:
         nn: the network, a module or function of features (targets, in_channels).

@@ -124,7 +124,7 @@ def sums(graph: Any, size: tuple[int, int], dtype: torch.dtype, edge_weight: Ten
 
 
 def is_seldom_used(graph: Any, x: Any) -> bool:
-    """Return whether the graph is a small edge list in its first uses: sums along its edges take less time than making its matrix."""
+    """Return whether the graph is a small edge list in its first uses, when sums along edges take less time than making a matrix."""
     if type(graph) is not Tensor or type(x) is not Tensor or graph.dtype is not torch.int64 or x.dtype not in PLAIN:
         return False
     is_small = graph.is_cpu and x.is_cpu and graph.ndim == 2 and len(graph) == 2 and graph.shape[1] * x.shape[1] <= FEW_MESSAGES

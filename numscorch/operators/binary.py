@@ -151,7 +151,7 @@ def _dense_loss(name: str) -> Callable[..., Any]:
 
 
 def _difference_loss(name: str) -> Callable[..., Any]:
-    """A loss that depends on the difference and is 0 at 0: computed at the union of both tensors' entries."""
+    """A loss that depends only on the difference and is 0 for equal values; computed at the union of the sparse tensors' entries."""
     function, dense_loss = getattr(functional, name), _dense_loss(name)
     signature = inspect.signature(function)
 

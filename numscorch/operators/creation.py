@@ -71,7 +71,7 @@ def _tensor_options(name: str, kwargs: dict[str, Any], refused: tuple[str, ...])
 
 
 def trained(A: SparseTensor, requires_grad: bool) -> SparseTensor:
-    """The tensor; if ``requires_grad``, its values are a new leaf that requires grad."""
+    """Return the tensor; if ``requires_grad``, with its values as a new leaf that requires grad."""
     return A.with_values(A.values.detach().requires_grad_()) if requires_grad else A
 
 

@@ -312,7 +312,7 @@ def gather(input: SparseTensor, dim: int, index: torch.Tensor, *, sparse_grad: b
 
 
 def _looked_up_along(input: SparseTensor, at: int, index: torch.Tensor) -> torch.Tensor:
-    """One entry for each element of ``index``: the element is a coordinate along one dimension; its own coordinates give the others."""
+    """One entry for each element of ``index``: the element is the coordinate along ``at``, and its place in ``index`` gives the others."""
     check_looked_up(index.shape, input.ndim)
     rows = (torch.arange(extent) % max(size, 1) for extent, size in zip(index.shape, input.shape, strict=True))
     places = list(torch.meshgrid(*rows, indexing="ij"))

@@ -193,7 +193,7 @@ def _matrix(A: SparseTensor | torch.Tensor) -> SparseTensor:
 
 
 def _shared(A: SparseTensor | None, ranks: Ranks) -> SparseTensor:
-    """Return the matrix that a single rank or every rank holds, on all ranks.
+    """Return, on all ranks, the matrix that a single rank or every rank holds.
 
     Raises:
         OperandError: no rank has the matrix, or more than one but not all; or gradients could not reach the values.

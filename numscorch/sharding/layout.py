@@ -163,7 +163,7 @@ def part_of_whole(part: torch.Tensor, start: int, total: int, grid: Grid) -> DTe
 
 
 def local_part(array: torch.Tensor, start: int, stop: int) -> torch.Tensor:
-    """This rank's part of an array in a state: a whole tensor, or a ``DTensor`` of :func:`part_of_whole`.
+    """This rank's part of an array in a state; the array is a whole tensor, or a ``DTensor`` of :func:`part_of_whole`.
 
     Raises:
         OperandError: the ``DTensor`` holds another part.

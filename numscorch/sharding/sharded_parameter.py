@@ -81,7 +81,7 @@ class ShardedSparseParameter(SparseParameter):
         unexpected_keys: list[str],
         error_msgs: list[str],
     ) -> None:
-        """Load this rank's values of a state. A collective operation.
+        """Load this rank's values from a state. A collective operation.
 
         If the patterns differ, the values are not loaded, and torch raises.
         """

@@ -116,7 +116,7 @@ class ShardedSparseTensor(StoredValues):
 
     @property
     def _state(self) -> tuple[int, int]:
-        """The version of the values and their address, by which caches detect changes, except writes through ``.data``."""
+        """The version and the address of the values. Caches detect changes by both; they miss writes through ``.data``."""
         return self.values._version, self.values.data_ptr()
 
     def remember(self, key: Hashable, make: Callable[[], ShardedSparseTensor]) -> ShardedSparseTensor:
@@ -257,7 +257,7 @@ class ShardedSparseTensor(StoredValues):
         return torch.empty_like(result).index_copy_(0, self.layout.permutation, result)
 
     def apply(self, function: Callable[[SparseTensor], Any], what: str) -> ShardedSparseTensor:
-        """The matrix with a function applied to the local rows; it must keep the pattern.
+        """The matrix with a function applied to the local rows; the function must keep the pattern.
 
         Raises:
             UnsupportedError: the result has another pattern, or is dense.

@@ -84,7 +84,7 @@ class compose:
 
 
 class LowRankPlusSparse(NamedTuple):
-    """U @ V + sparse: the parts of a matrix (rows, columns).
+    """The parts of a matrix (rows, columns): ``U @ V + sparse``.
 
     U is (rows, rank), V is (rank, columns), and ``sparse`` is a SparseTensor.
     """

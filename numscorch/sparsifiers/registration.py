@@ -222,7 +222,7 @@ def _checked_mask(function: Function, tensor: torch.Tensor, message: str, needed
 
 
 def _check_parts(function: Function, tensor: torch.Tensor, mask: torch.Tensor, block: Block | None, message: str) -> None:
-    """Check that the sparsifier masks each part alone as it does within the tensor; it may refuse partial blocks at the edges.
+    """Check that each part has the same mask alone and within the tensor; the sparsifier may refuse partial blocks at the edges.
 
     Parts are the blocks of a matrix, or single entries if ``block`` is None.
     """

@@ -95,7 +95,7 @@ def _check_dense(tensor: Any) -> None:
 
 
 def _sparsify_dense(tensor: torch.Tensor, sparsifier: Any, format: Format) -> SparseTensor:
-    """Sparsify a dense tensor, without a mask where the sparsifier allows it."""
+    """Sparsify a dense tensor, without a mask if the sparsifier needs none."""
     if isinstance(sparsifier, threshold) and (result := outside(tensor, sparsifier, format)) is not None:
         return result
     ref = sparsifier.ref if isinstance(sparsifier, same_pattern) else None

@@ -37,7 +37,7 @@ class ModuleCall:
 
     @property
     def key(self) -> str:
-        """A key that is equal for calls which take the same time: tensors are described by shape and data type."""
+        """A key that is equal for calls of the same cost: it describes tensors by shape and data type."""
         return repr(pytree.tree_map_only(torch.Tensor, lambda tensor: (tuple(tensor.shape), tensor.dtype), (self.args, self.kwargs)))
 
 
@@ -112,7 +112,7 @@ def evaluated(model: Module) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class SpeedUp:
-    """A speed-up, None if it was not measured, and whether it is certain: on a busy machine, timings scatter."""
+    """A speed-up, or None if it was not measured, and whether it is certain. It is not if timings scatter, as on a busy machine."""
 
     ratio: float | None = None
     is_certain: bool = True

@@ -273,7 +273,7 @@ def repattern(parameter: SparseParameter, pattern: Pattern | SparseTensor | torc
 
 
 def follow(parameter: SparseParameter, new: Pattern, optimizers: Iterable[Optimizer]) -> None:
-    """Give a parameter a new pattern, already checked, in any format, and move the state of the optimizers that hold it."""
+    """Give a parameter a new pattern of any format, which the caller has checked, and move its optimizers' state with the values."""
     holding = optimizers_of(parameter.values, optimizers)
     states = [(optimizer.state.get(parameter.values, {}), followers(parameter.values, optimizer)) for optimizer in holding]
     move = transfer(parameter.pattern, new)
@@ -338,6 +338,6 @@ def resize(values: torch.nn.Parameter, new: torch.Tensor) -> None:
 
 
 def _move_state(tensor: torch.Tensor, move: Transfer) -> torch.Tensor:
-    """Move a tensor along with the values; in place if their number stays the same, since the memory may be shared."""
+    """Apply the move of the values to a state tensor; in place if the number of values stays the same, since memory may be shared."""
     moved = move(tensor)
     return tensor.copy_(moved) if moved.shape == tensor.shape else moved
