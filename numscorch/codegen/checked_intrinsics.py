@@ -55,12 +55,12 @@ def lanes_in_use(tile: np.ndarray, left: int | None) -> int:
 
 
 def shaped(values: np.ndarray, lanes: int) -> np.ndarray:
-    """Return values as a tile: one register, or a row for each register, so that NumPy broadcasts a register over another tile."""
+    """Return values as a tile: one register, or a row for each register, so that NumPy broadcasts a register over larger tiles."""
     return values if values.size == lanes else values.reshape(-1, lanes)
 
 
 def store(array: Checked, index: int, value: np.ndarray, left: int | None = None) -> None:
-    """array[index : index + lanes * count] = value. ``left`` is the number of lanes of the last register to store."""
+    """array[index : index + lanes * count] = value. ``left``: how many lanes of the last register are stored."""
     used = lanes_in_use(value, left)
     array.array[array.check(index, used) : index + used] = value.reshape(-1)[:used]
 

@@ -215,7 +215,7 @@ def _add_parts(sums: Sums, names: Names) -> Block:
 
 
 def _rename(block: Block, names: Names) -> Block:
-    """Make a block add to the registers of partial sums."""
+    """Redirect the sums of a block to registers of partial sums."""
 
     def change(expr: Expr) -> Expr | None:
         return Var(names[expr.name]) if isinstance(expr, Var) and expr.name in names else None

@@ -73,7 +73,7 @@ def explain_einsum(expr: str | Request, given: Sequence[Any], format: Format | s
 
     Args:
         expr: the text or the request.
-        given: tensors; for a text, also formats or their texts.
+        given: tensors; with a text ``expr``, also formats or their texts.
         format: the result's format; None infers it.
         schedule: the schedule of a text; None infers it.
 

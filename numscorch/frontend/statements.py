@@ -229,7 +229,7 @@ class _Splitter:
         return self.add((v for v in variables_in(inner) if v not in remaining), inner) if remaining else inner
 
     def _inside(self, expr: Expr, variables: Variables, outer: Variables = frozenset()) -> tuple[Expr, Variables]:
-        """If only one argument uses a variable, reduce the variable inside it; return the expression and the remaining variables.
+        """Move the reduction over a variable into the only argument that uses it; return the expression and the other variables.
 
         ``outer`` are the variables that the surrounding factors use.
         """

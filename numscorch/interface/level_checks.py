@@ -144,7 +144,7 @@ def _terms(text: str) -> dict[str, str]:
 
 
 def checks(formats: Sequence[Format], seed: int = 0) -> Iterator[RandomCheck]:
-    """All checks of some formats: each expression with the format for operand A and, if the order fits, for the result or for both."""
+    """All checks of some formats: each is the format of operand A and, if its order fits, of the result, and of both."""
     numbers = random.Random(seed)
     for fmt in formats:
         for text in EXPRESSIONS[fmt.order]:

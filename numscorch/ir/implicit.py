@@ -145,7 +145,7 @@ class Within(Implicit):
 
 @dataclass(frozen=True, slots=True)
 class Range(Implicit, Strided):
-    """The rows of a diagonal, below a level of diagonals (j - i); position = parent position * size + coordinate."""
+    """A level of rows, below a level of diagonals j - i; position = parent position * size + coordinate."""
 
     gaps: ClassVar[bool] = True
 

@@ -125,7 +125,7 @@ def _vectorize_innermost(stmt: Stmt, facts: Facts, target: Target) -> tuple[Stmt
 def _tile_function(loops: list[Forall], body: Stmt, facts: Facts, target: Target) -> tuple[Stmt, str] | None:
     """Evaluate functions along a contiguous loop in registers; None if tensors are merged or an operator has no instruction.
 
-    A result that prunes appends the kept entries of one register at a time. If each block has a limited number of entries
+    The kept entries of a pruned result are appended one register at a time. If each block has a limited number of entries
     (``largest``), a register must hold whole blocks.
 
     >>> from ..ir.format import CSR, dense

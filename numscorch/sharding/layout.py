@@ -56,7 +56,7 @@ class Layout:
 
     Attributes:
         shape: the shape of the whole matrix.
-        entries: the entries of all ranks, as a partition.
+        entries: how the entries are split among ranks.
         nnz: the number of entries on all ranks.
     """
 

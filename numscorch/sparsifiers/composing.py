@@ -58,7 +58,7 @@ class compose:
 
     @property
     def kind(self) -> Kind:
-        """Streaming if all sparsifiers are streaming; blocking if the others are blocking with one block shape; else materializing."""
+        """Streaming if all parts are; blocking if all parts that do not stream are blocking with one block shape; else materializing."""
         non_streaming = [sparsifier for sparsifier in self.sparsifiers if kind_of(sparsifier) != Kind.STREAMING]
         if not non_streaming:
             return Kind.STREAMING
