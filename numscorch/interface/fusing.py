@@ -117,8 +117,10 @@ class Fused(Wrapper):
         kinds = tuple(map(_kind, arguments.values()))
         modes = torch.is_grad_enabled(), torch.is_inference_mode_enabled()
         key = None if environment is None or None in kinds else (*modes, *environment, *arguments, *kinds)
-        sized_key = (key, *(tuple(o.shape) for o in operands.values()))
-        if key is not None and (program := self.programs.get(key) or self.programs.get(sized_key)) is not None:
+        if key is not None and (program := self.programs.get(key)) is not None:
+            return program, operands
+        sized_key = None if key is None else (key, *(tuple(o.shape) for o in operands.values()))
+        if sized_key is not None and (program := self.programs.get(sized_key)) is not None:
             return program, operands
         program, reads_sizes = self._trace(args, kwargs, arguments)
         if not (isinstance(program, Unfused) and not program.always) and key is not None:

@@ -104,7 +104,7 @@ def _warn_of_dense(what: str, operands: Iterable[Any]) -> None:
     tensors = [value for value in operands if getattr(value, "ndim", 0)]
     if tensors and all(isinstance(value, SparseTensor) and not value.format.is_dense for value in tensors):
         names = " and ".join(f"{value.format.name} {tuple(value.shape)}" for value in tensors)
-        size = prod(broadcast_shape(what, *(value.shape for value in tensors))) * tensors[0].dtype.itemsize
+        size = prod(broadcast_shape(what, *(value.shape for value in tensors))) * max(value.dtype.itemsize for value in tensors)
         suggestion = "the function is nonzero at 0: A.with_values(...) keeps the pattern, A.to_dense() requests a dense tensor"
         densifying(what, names, size, suggestion)
 

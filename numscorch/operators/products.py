@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import pairwise
+from string import ascii_letters
 from typing import Any
 
 import torch
@@ -299,12 +300,12 @@ def tensordot(a: Any, b: Any, dims: Any = 2, out: Any = None) -> Any:
     left, right = ([d % t.ndim for d in dims_] for t, dims_ in zip((a, b), pairs, strict=True))
     if len(left) != len(right):
         raise SizeError(f"tensordot over {len(left)} dimensions of a and {len(right)} of b: name the same number of each")
-    letters = [chr(ord("a") + at) for at in range(a.ndim + b.ndim)]
+    letters = list(ascii_letters[: a.ndim + b.ndim])
     first, second = letters[: a.ndim], letters[a.ndim :]
     for at, other in zip(left, right, strict=True):
         check_inner("tensordot", a, b, at, other)
         second[other] = first[at]
-    result = sorted({*first} ^ {*second})
+    result = [letter for letter in letters if (letter in first) != (letter in second)]
     return einsum(f"{''.join(first)},{''.join(second)}->{''.join(result)}", a, b, out=out)
 
 

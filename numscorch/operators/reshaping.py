@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from ..convert.construct import from_torch
 from ..convert.conversions import Conversion
 from ..errors import RangeError, SizeError
 from ..frontend.parser import Names, _place_of, parse_rearrangement, pointed
@@ -251,6 +252,8 @@ def unflatten(input: SparseTensor, dim: int, sizes: Sequence[int]) -> Any:
 
 def _at_least(order: int) -> Callable[..., Any]:
     def grown(input: Any) -> Any:
+        if isinstance(input, torch.Tensor) and input.layout is not torch.strided:
+            input = from_torch(input, copy=False)
         shape = (1,) * (min(order, 2) - input.ndim) + tuple(input.shape)  # the first two are added at the front, the third at the end
         return input.reshape(shape + (1,) * (order - len(shape)))
 

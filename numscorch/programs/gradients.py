@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from ..convert.construct import from_torch
+from ..convert.construct import from_coo, from_torch
 from ..convert.values import as_stored, to_dense
 from ..errors import UnsupportedError
 from ..frontend.gradient_requests import (
@@ -35,12 +35,11 @@ from ..frontend.gradient_requests import (
 )
 from ..frontend.parser import Subscripts
 from ..frontend.problem import extents_of, wanted_format
-from ..frontend.requests import NAMES, Operand, Request, diagonal_request, plain_request, reducing
-from ..ir.format import Format, dense
+from ..frontend.requests import NAMES, Operand, Request, plain_request, reducing
+from ..ir.format import COO, Format, dense
 from ..ir.functions import is_zero, simplified, terms_of
 from ..ir.index import is_product
-from ..runtime.plans import launch
-from ..tensors.modes import in_transform, made_outside
+from ..tensors.modes import in_transform
 from ..tensors.packing import at_entries
 from ..tensors.pattern import Pattern
 from ..tensors.sparse_tensor import SparseTensor
@@ -140,13 +139,18 @@ def _compute_on_values(request: Request, operands: Sequence[Any]) -> SparseTenso
 
 def _diagonal(operand: SparseTensor | Tensor, names: Sequence[str]) -> SparseTensor | Tensor:
     """The operand with one dimension for each distinct name; repeated names take the diagonal."""
-    if len(set(names)) == len(names):
+    distinct = list(dict.fromkeys(names))
+    if len(distinct) == len(names):
         return operand
     if isinstance(operand, Tensor):
-        return with_order(operand, names, list(dict.fromkeys(names)))
-    numbers = made_outside(lambda: SparseTensor.trusted(operand.pattern, torch.arange(operand.pattern.nnz)))
-    on_diagonal = launch(diagonal_request(tuple(names)), [numbers], None)  # its values are positions in ``operand``
-    return on_diagonal.with_values(operand.values[on_diagonal.values])
+        return with_order(operand, names, distinct)
+    entries = operand.to(COO(operand.ndim))
+    indices = entries.indices()
+    firsts = [names.index(name) for name in names]
+    on_diagonal = (indices == indices[firsts]).all(0).nonzero().reshape(-1)
+    places = [names.index(name) for name in distinct]
+    shape = [operand.shape[at] for at in places]
+    return from_coo(indices[places][:, on_diagonal], entries.values[on_diagonal], shape)
 
 
 # ---- products along a dimension

@@ -35,7 +35,7 @@ from .result_arrays import ResultLayout, bounded_starts, packed_room, workers_fo
 
 BLOCK_PER_WORKER = {"cuts": "cuts", "blocks": "n"}  # arguments of a kernel that gives each worker one block
 PARTS = "R_pos, R_crd, R_vals"  # arrays of a result whose number of entries is bounded in advance
-APPENDED, CLOSED = f"return layout.closed(({PARTS}), starts)", f"return layout.closed(({PARTS}), starts, S, parents)"
+APPENDED, CLOSED = f"return layout.appended({PARTS}, int(starts[0]))", f"return layout.closed(({PARTS}), S, starts, parents)"
 
 
 class AssemblingBinder(Binder):

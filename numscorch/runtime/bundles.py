@@ -206,6 +206,7 @@ def _check_files(path: Path, files: Files, digests: Mapping[str, Any]) -> None:
     for name, data in files.items():
         if hashlib.sha256(data).hexdigest() != digests[name]:
             raise _damage_error(path, f"the digest of {name} does not match")
+    for name in files:
         if (match := COMPILED.fullmatch(name)) and f"{match[1]}.py" not in files:
             raise _damage_error(path, f"{name} has no source")
 

@@ -169,13 +169,17 @@ class ResultLayout:
         """
         ((first, last),) = runs_of(self.format)
         heads = heads.reshape(workers, -1)
-        ends = np.cumsum(heads, axis=0)  # number of each parent's entries that this and earlier workers place
         pos = np.zeros(heads.shape[1] + 1, np.int64)
-        np.cumsum(ends[-1], out=pos[1:])
+        np.cumsum(heads[0] if workers == 1 else heads.sum(axis=0), out=pos[1:])
         total = self._check_count(int(pos[-1]))
         each = (last + 1 - first) * 8 + self.width
         self._check(total * each, f"the result's {total} values", padded=False)
-        heads[:] = pos[:-1] + ends - heads
+        start = pos[:-1]
+        for piece in heads[:-1]:
+            after = start + piece
+            piece[:] = start
+            start = after
+        heads[-1] = start
         pos = pos.astype(self.index_dtype, copy=False)
         index = {(first, "pos"): pos} | {(at, "crd"): self._coordinates(at, total) for at in range(first, last + 1)}
         return Arrays(room(total, self.dtype), index, gaps=False)
@@ -233,23 +237,33 @@ class ResultLayout:
         pos[0] = 0
         return pos, self._coordinates(len(self.format.levels) - 1, most), room(most, self.dtype)
 
-    def closed(self, arrays: Parts, ends: np.ndarray, starts: Sequence[int] = (0,), parents: Sequence[int] = ()) -> SparseTensor:
-        """The tensor of the entries that the workers appended, without the gaps between them.
+    def appended(self, pos: np.ndarray, crd: np.ndarray, values: np.ndarray, total: int) -> SparseTensor:
+        """The tensor of the entries that one worker appended."""
+        pos[-1] = total  # the kernel visits no parent to write the end of a single row
+        if len(crd) != total:
+            crd, values = (_concatenate(array, [slice(0, total)], total) for array in (crd, values))
+        return self._with_one_level(pos, crd, values)
 
-        ``parents`` holds the first parent of each worker, and the number of parents.
-        """
+    def closed(self, arrays: Parts, starts: Sequence[int], ends: np.ndarray, parents: Sequence[int]) -> SparseTensor:
+        """Close the gaps between the workers' entries; ``parents`` holds the first parent of each worker, and the number of parents."""
         pos, crd, values = arrays
-        slices = [slice(int(start), int(end)) for start, end in zip(starts, ends, strict=False)]
+        if len(ends) == 1:
+            return self.appended(pos, crd, values, int(ends[0]))
+        slices = [slice(int(start), int(end)) for start, end in zip(starts[:-1], ends, strict=True)]
         total = slices[0].stop
         for worker, part in enumerate(slices[1:], 1):
             if part.start != total:
                 pos[parents[worker] + 1 : parents[worker + 1] + 1] -= part.start - total
             total += part.stop - part.start
-        pos[-1] = total  # a kernel for a single row visits no parent, so it writes no end
-        if len(crd) != total:
-            crd, values = (_concatenate(array, slices, total) for array in (crd, values))
-        last = len(self.format.levels) - 1
-        return self.finished(Arrays(values, {(last, "pos"): pos, (last, "crd"): crd}, gaps=False))
+        pos[-1] = total
+        return self._with_one_level(pos, *(_concatenate(array, slices, total) for array in (crd, values)))
+
+    def _with_one_level(self, pos: np.ndarray, crd: np.ndarray, values: np.ndarray) -> SparseTensor:
+        """The tensor of these arrays, whose last level is its only sparse level."""
+        *above, last = self.format.levels
+        arrays = (pos, crd) if last.arrays[0] == "pos" else (crd, pos)
+        pattern = Pattern.written(self.format, self.shape, (*((),) * len(above), arrays), self.index_dtype)
+        return SparseTensor.trusted(pattern, torch.from_numpy(values))
 
     def _coordinates(self, at: int, count: int) -> np.ndarray:
         return room(count, self.format.levels[at].array_dtype("crd") or self.index_dtype)

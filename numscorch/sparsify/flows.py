@@ -111,11 +111,11 @@ def remove_flows(module: torch.nn.Module, kind: type[Flow] = Flow, name: str | N
             if isinstance(hook, kind) and name in (None, hook.name):
                 del hooks[number]
                 if isinstance(hook, SparseWeightGradient):
-                    remove_masking(getattr(module, hook.name))
+                    _detach(getattr(module, hook.name))
 
 
-def remove_masking(weight: Any) -> None:
-    """Remove the hooks of plans and of GradualPruning from a weight."""
+def _detach(weight: Any) -> None:
+    """Remove the hooks of plans from a weight."""
     values = weight.values if isinstance(weight, SparseParameter) else weight
     for hooks in (values._backward_hooks or {}, values._post_accumulate_grad_hooks or {}):
         for number in [number for number, hook in hooks.items() if isinstance(hook, Masking | Coordinates)]:
@@ -169,7 +169,7 @@ def check_flows(model: torch.nn.Module, flows: Flows, sparse: Collection[str]) -
         if kind is SparseOutputGradient:
             raise UnsupportedError(f"{text}: torch passes dense gradients to modules; leave format= out")
         parameter = parameters[name]
-        if name in sparse or isinstance(parameter, SparseParameter):
+        if name in sparse or isinstance(parameter, SparseParameter) or not parameter.ndim:
             raise UnsupportedError(f"{text}: a sparse weight's gradient has its pattern; leave format= out")
         if rule.format != COO(parameter.ndim):
             raise UnsupportedError(f"{text}: grad of {name} can be dense or COO({parameter.ndim}), as in torch")

@@ -34,7 +34,7 @@ from .checks import (
     share_at,
     sparsifier_of,
 )
-from .flows import Masking, remove_masking
+from .flows import Masking
 from .loading import check_keys, check_names, patterns_of, saved, tell_order
 from .matching import MatchedWeight, Names, bare, patterns, trained, usual, why_hooked
 from .replacement import Optimizers, adapt_readers, check_followers, followers, listed, optimizers_of, put_sparse, repattern
@@ -125,6 +125,7 @@ class GradualPruning:
         self.dense: dict[str, MatchedWeight] = {choice.name: choice for choice in chosen if not choice.is_sparse}
         self.dropped: dict[str, torch.Tensor] = {}
         self.count, self.fraction, self._is_told = 0, 0.0, False
+        self._hooks: dict[str, Any] = {}
         tell_order(self.model)
         for name, weight in self.sparse.items():
             check_placed(name, weight)
@@ -165,8 +166,9 @@ class GradualPruning:
             raise SizeError(f"{self.schedule} falls from {self.fraction} to {fraction} at step {self.count + 1}: give one that never falls")
         changed = fraction > self.fraction and self._prune(fraction)
         self.count, self.fraction = self.count + 1, fraction
-        for name in self.dropped:
-            self._mask(name, self.dense[name].parameter)
+        for name, weight in self.dense.items():
+            if name in self.dropped:
+                self._mask(name, weight.parameter)
         return changed
 
     def _prune(self, fraction: float) -> bool:
@@ -225,8 +227,8 @@ class GradualPruning:
         return still
 
     def _check_current(self) -> None:
-        modules = self.sparse | {name: weight.sites[0].module for name, weight in self.dense.items()}
-        check_current(self.model, modules, "GradualPruning")
+        dense = {name: weight.sites[0].module for name, weight in self.dense.items()}
+        check_current(self.model, self.sparse | dense, "GradualPruning")
 
     def _check_can_follow(self, names: Iterable[str]) -> None:
         """Check that optimizers and hooks allow these dense weights to become sparse."""
@@ -239,10 +241,10 @@ class GradualPruning:
     def _make_sparse(self, patterns: Mapping[str, Pattern]) -> None:
         for name, pattern in patterns.items():
             choice = self.dense.pop(name)
-            dense = choice.parameter
-            remove_masking(dense)
+            self._unhook(name)
             self.dropped.pop(name, None)
-            stored = same_pattern(SparseTensor(pattern, torch.ones(pattern.nnz, dtype=dense.dtype)))
+            stored = same_pattern(SparseTensor(pattern, torch.ones(pattern.nnz, dtype=choice.parameter.dtype)))
+            dense = choice.parameter
             _, self.sparse[name] = put_sparse(self.model, choice, stored, pattern.format, self.optimizer)
             if dense.requires_grad:
                 dense.register_hook(partial(refuse_gradient, name))
@@ -258,16 +260,19 @@ class GradualPruning:
         for optimizer in optimizers_of(weight, self.optimizer):
             for key in followers(weight, optimizer):
                 optimizer.state[weight][key].masked_fill_(dropped, 0)
-        remove_masking(weight)
+        self._unhook(name)
         self._mask(name, weight)
 
     def _mask(self, name: str, weight: torch.nn.Parameter) -> None:
         """Zero the dropped entries of a weight, and hook its gradient if it requires grad and has no hook yet."""
         with torch.no_grad():
             weight.masked_fill_(self.dropped[name], 0)
-        hooks = (weight._backward_hooks or {}).values()
-        if weight.requires_grad and not any(isinstance(hook, Masking) and hook.owner is None for hook in hooks):
-            weight.register_hook(Masking(same_pattern(~self.dropped[name])))
+        if weight.requires_grad and name not in self._hooks:
+            self._hooks[name] = weight.register_hook(Masking(same_pattern(~self.dropped[name])))
+
+    def _unhook(self, name: str) -> None:
+        if name in self._hooks:
+            self._hooks.pop(name).remove()
 
     def state_dict(self) -> dict[str, Any]:
         """Return the count of steps, the fraction, the masks of dense weights, and the patterns of sparse weights."""
@@ -295,8 +300,8 @@ class GradualPruning:
             self._check_can_follow(name for name in patterns if name in self.dense)
         except UnsupportedError as error:
             raise UnsupportedError(f"{error}; load the optimizer's state last, after the pruning's and the model's") from error
-        for name in self.dropped:
-            remove_masking(self.dense[name].parameter)
+        for name in list(self.dropped):
+            self._unhook(name)
         self.dropped = {}
         for name, weight in self.sparse.items():
             repattern(weight, patterns[name], optimizers_of(weight.values, self.optimizer))
@@ -322,8 +327,11 @@ class GradualPruning:
                 raise SizeError(f"the state has a mask of shape {tuple(mask.shape)} for {name}, which has {shapes[name]}")
         return patterns, dropped
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out hook handles, which copies of weights do not have."""
+        return {**vars(self), "_hooks": {}}
+
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Hook the gradients of the weights again, because copies of weights lose their hooks."""
         vars(self).update(state)
         for name in self.dropped:
             self._mask(name, self.dense[name].parameter)

@@ -7,6 +7,7 @@ from itertools import product
 import pytest
 import torch
 from compositions import compositions
+from dense_values import as_dense
 from storable import random, storable
 
 import numscorch as ns
@@ -181,3 +182,11 @@ def test_coalesce_of_native_tensors_is_torchs() -> None:
 def test_sort_of_a_sparse_tensor_takes_no_dimension() -> None:
     with pytest.raises(ns.UnsupportedError, match=r"puts the coordinates of each row in order, and takes nothing else: sort A\.values"):
         ns.sort(ns.from_torch(torch.eye(2)), dim=1)
+
+
+@pytest.mark.parametrize("name", ["hstack", "vstack", "dstack"])
+@pytest.mark.parametrize("layout", [torch.sparse_coo, torch.sparse_csr])
+def test_stacks_with_a_sparse_tensor_of_torch(name: str, layout: torch.layout) -> None:
+    full = torch.tensor([[0.0, 2.0], [3.0, 0.0]])
+    stacked = getattr(torch, name)([ns.from_torch(full, ns.CSR), full.to_sparse(layout=layout)])
+    assert torch.equal(as_dense(stacked), getattr(torch, name)([full, full]))

@@ -173,6 +173,22 @@ def test_rows_of_a_band_beyond_the_last_column_are_empty() -> None:
     torch.testing.assert_close(output.to_dense(), A * (B @ full.T))
 
 
+@pytest.mark.parametrize("text", ["iii->i", "iii->", "iij->ij", "iji->ij"])
+@pytest.mark.parametrize("fmt", ["dsd", "ssd", "sss", "ooo"])
+def test_diagonals_of_three_dimensions_with_unstored_entries(text: str, fmt: str) -> None:
+    full = torch.zeros(3, 3, 3)
+    full[0, 0, 0], full[0, 0, 1], full[1, 1, 1], full[2, 1, 2] = 5.0, 2.0, 3.0, 4.0
+    A, D = ns.from_torch(full, fmt), full.clone().requires_grad_()
+    A.values.requires_grad_()
+    result, expected = as_dense(ns.einsum(text, A)), torch.einsum(text, D)
+    torch.testing.assert_close(result, expected)
+    (gradient,) = torch.autograd.grad(result.square().sum(), A.values)
+    (of_dense,) = torch.autograd.grad(expected.square().sum(), D)
+    torch.testing.assert_close(
+        A.detach().with_values(gradient).to_dense(), of_dense * (A.detach().with_values(torch.ones_like(gradient)).to_dense() != 0)
+    )
+
+
 def test_a_diagonal_of_a_rectangle_is_refused_for_operands_that_require_grad() -> None:
     D = torch.ones(3, 4, requires_grad=True)
     with pytest.raises(ns.SizeError, match="index i takes the diagonal of A, whose sizes differ there: 3 and 4"):

@@ -52,6 +52,13 @@ def test_requested_and_implicit_densifications() -> None:
     assert led.bytes == 48 and len(led.of("densification")) == 2
 
 
+def test_the_size_of_a_dense_result_is_that_of_its_values() -> None:
+    A = csr()
+    with pytest.warns(ns.DenseFallbackWarning, match="where"), ns.ledger() as led:
+        torch.where(A != 0, A, 2.0)
+    assert [entry.bytes for entry in led.of("densification")] == [24]
+
+
 def test_transpositions_and_conversions() -> None:
     A = csr()
     assert listed(lambda: A.to(ns.CSC)) == [
