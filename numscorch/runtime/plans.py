@@ -162,8 +162,9 @@ def remember(key: Hashable, plan: P) -> P:
 
 def keep(table: dict[Any, P], key: Hashable, value: P, most: int = MOST_PLANS) -> P:
     """Add a value to a table and return it; beyond ``most`` values, the oldest ones are dropped."""
-    while len(table) >= most:
-        table.pop(next(iter(table)), None)  # another thread may have dropped it
+    if len(table) >= most:
+        for oldest in list(table)[: len(table) - most + 1]:
+            table.pop(oldest, None)  # another thread may have dropped it
     table[key] = value
     return value
 
