@@ -344,7 +344,7 @@ def test_pytorch_sparse_250_395_nothing_is_built_at_installation() -> None:
     """The package has no compiled extension: it has Python files only."""
     home = Path(ns.__file__).parent
     files = [path for path in home.rglob("*") if path.is_file() and "__pycache__" not in path.parts]
-    assert {path.suffix for path in files} <= {".py", ".typed", ".css"}
+    assert {path.suffix for path in files} <= {".py", ".typed", ".css", ".html"}
     project = tomllib.loads((home.parent / "pyproject.toml").read_text(encoding="utf-8"))
     assert project["build-system"]["requires"] == ["setuptools>=77"]
     assert "ext-modules" not in project.get("tool", {}).get("setuptools", {})

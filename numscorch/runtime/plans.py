@@ -157,10 +157,10 @@ def find_plan(request: Request, format: Format | str | None, operands: Sequence[
 def remember(key: Hashable, plan: P) -> P:
     """Cache a plan or a chain of plans; beyond ``MOST_PLANS``, the oldest is dropped."""
     with BUILDING:
-        return keep(_tables().plans, key, plan)
+        return keep(_tables().plans, key, plan, MOST_PLANS)
 
 
-def keep(table: dict[Any, P], key: Hashable, value: P, most: int = MOST_PLANS) -> P:
+def keep(table: dict[Any, P], key: Hashable, value: P, most: int) -> P:
     """Add a value to a table and return it; beyond ``most`` values, the oldest ones are dropped."""
     if len(table) >= most:
         for oldest in list(table)[: len(table) - most + 1]:
@@ -184,7 +184,7 @@ def make_plan(request: Request, operands: Sequence[Any], format: Format | str | 
 def _decisions(key: Hashable) -> Decisions:
     kinds = _tables().kinds
     decisions = kinds.get(key)
-    return keep(kinds, key, Decisions()) if decisions is None else decisions
+    return keep(kinds, key, Decisions(), MOST_PLANS) if decisions is None else decisions
 
 
 def _kind_and_sizes(operands: Sequence[Any]) -> tuple[list[Hashable], tuple[int, ...]]:

@@ -68,8 +68,8 @@ def ruled(sparsifier: Any, order: int) -> tuple[PruningRule, dict[str, float]]:
     while isinstance(sparsifier, Registered):
         sparsifier = sparsifier.function
     answer = _trace(lambda value: kept_by(sparsifier, value), order)
-    is_negation = answer.kind == "op" and answer.form == "-" and answer.args[1].is_test  # traced as 1 minus a comparison
-    top = answer.args[1] if is_negation else answer
+    is_negation = answer.kind == "op" and answer.form == "==" and answer.args[0].is_test  # traced as a comparison == 0
+    top = answer.args[0] if is_negation else answer
     names: dict[float, str] = {}
     condition = _text(top, names)
     condition = condition[1:-1] if top.kind == "op" else condition

@@ -188,7 +188,7 @@ def test_without_any_folder_kernels_stay_in_memory(
     monkeypatch.setattr(tuned, "_read", {})
     tuned.remember("key", "tile()")
     tuned.remember("other", "")
-    assert tuned._known() == {"key": "tile()", "other": ""}
+    assert tuned._read[None] == {"key": "tile()", "other": ""}
     assert "stay in memory" in doctor.render([doctor._cache()])
     assert "not written" in str(ns.explain("ij->i", ns.CSR))
     with pytest.raises(BundleError, match="can't be written"):

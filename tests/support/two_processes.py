@@ -15,7 +15,7 @@ from programs import ChildProcess
 two_processes = pytest.mark.skipif(
     not torch.distributed.is_available() or not sys.platform.startswith("linux"), reason="needs gloo on Linux's loopback"
 )
-IMPORTED = ("torch", "torch._dynamo", "torch.nn.parallel", "numba", "numscorch.sharding")  # they take 5 s
+IMPORTED = ("torch", "torch._dynamo", "torch.nn.parallel", "numba", "numscorch")  # they take 5 s
 
 COMMON = """
 import datetime, os, pickle, sys
