@@ -15,5 +15,5 @@ def test_the_list_of_files_is_up_to_date(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(sys, "path", [str(ROOT / "docs"), *sys.path])
     from file_list import files
 
-    found = re.search(r"<!-- begin files -->\n```text\n(.*?)\n```\n<!-- end -->", (ROOT / "docs/ARCHITECTURE.md").read_text(), re.DOTALL)
-    assert found is not None and found[1] == files(), "run: python docs/refresh.py files"
+    listed = re.search(r"<!-- begin files -->\n```text\n(.*?)\n```\n<!-- end -->", (ROOT / "docs/ARCHITECTURE.md").read_text(), re.DOTALL)
+    assert listed is not None and listed[1] == files(), "run: python docs/refresh.py files"
