@@ -72,7 +72,7 @@ def lower_constant(stmt: ix.Forall, env: Env, lower: Lower) -> Block:
 
 
 def _coordinates(stmt: ix.Forall, env: Env) -> list[tuple[int, dict[str, Segment]]]:
-    """Return the loop's coordinates with their positions: those of the current kind, or else all coordinates that have registers."""
+    """Return the loop's coordinates with their positions: only the current kind's, if there is one, else all that have registers."""
     iterators = env.iterated(stmt.var)
     if iterators and env.kind is not None:
         (it,), first = iterators, iterators[0].bounds[0]

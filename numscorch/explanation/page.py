@@ -111,7 +111,7 @@ def contents(title: str, explained: Story | None, program: str = "", notes: str 
 
     Args:
         title: the title.
-        explained: the explanation of the last kernel, which holds those of earlier kernels.
+        explained: the explanation of the last kernel, which holds the explanations of earlier kernels.
         program: the text of a program.
         notes: a text below the program.
     """

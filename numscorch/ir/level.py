@@ -248,7 +248,7 @@ class Level:
         raise NotImplementedError
 
     def determines(self, at: int, missing: frozenset[int]) -> bool:
-        """Whether this level, number ``at``, computes the coordinates of the levels ``missing`` from those of all other levels."""
+        """Whether this level, number ``at``, computes the coordinates of the levels ``missing`` from the other levels' coordinates."""
         return False
 
     def present(self, mode: Mode, position: Expr) -> Expr | None:

@@ -51,7 +51,7 @@ def may_be_placed(result: Access, operands: Sequence[Access], order: Sequence[In
 
 
 def run_to_place(result: Access) -> list[IndexVar]:
-    """The variables that must be in order below each parent: those of the sparse levels; empty if a sparse level is unordered."""
+    """The variables of the sparse levels, whose coordinates must ascend below each parent; empty if a sparse level is unordered."""
     levels = result.tensor.format.levels
     sparse = [at for at, level in enumerate(levels) if not level.full]
     return [result.level_var(at) for at in sparse] if all(levels[at].is_ordered for at in sparse) else []

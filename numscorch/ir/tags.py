@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from math import prod
 from typing import ClassVar, Literal
 
 
@@ -19,8 +18,8 @@ class BaseTag:
 
     @property
     def width(self) -> int:
-        """The number of coordinates or positions per step of the loop: copies of the body times lanes times registers."""
-        return prod(getattr(self, count, 1) for count in ("times", "lanes", "registers"))
+        """The number of coordinates or positions per step of the loop; 0 if the loop is a single tile."""
+        return 1
 
     def __str__(self) -> str:
         spelling = self.spelling or f"{type(self).__name__.lower()}_forall"
@@ -59,6 +58,10 @@ class Vector(BaseTag):
     masked: bool = False
     overlapped: bool = False
 
+    @property
+    def width(self) -> int:
+        return self.lanes * self.registers
+
     def __str__(self) -> str:
         shape = f"{self.lanes} x {self.registers or self.tail}"
         rest = (f", rest {self.tail}" if self.tail else "") if self.registers else ", once"
@@ -71,6 +74,10 @@ class Unroll(BaseTag):
 
     times: int
 
+    @property
+    def width(self) -> int:
+        return self.times
+
 
 @dataclass(frozen=True, slots=True)
 class Positions(BaseTag):
@@ -82,6 +89,10 @@ class Positions(BaseTag):
     lanes: int
     spelling: ClassVar[str] = "position_forall"
 
+    @property
+    def width(self) -> int:
+        return self.lanes
+
 
 @dataclass(frozen=True, slots=True)
 class FlatSum(BaseTag):
@@ -92,6 +103,10 @@ class FlatSum(BaseTag):
 
     lanes: int
     registers: int
+
+    @property
+    def width(self) -> int:
+        return self.lanes * self.registers
 
     def __str__(self) -> str:
         return f"entry_forall<{self.lanes} x {self.registers}>"

@@ -97,7 +97,8 @@ class SparseLinear(WithSparseWeight):
         return linear(input, self.weight.tensor, self.bias)
 
     def extra_repr(self) -> str:
-        return f"{torch.nn.Linear.extra_repr(self)}, {self._weight_summary()}"  # type: ignore[arg-type]
+        has_bias = self.bias is not None
+        return f"in_features={self.in_features}, out_features={self.out_features}, bias={has_bias}, {self._weight_summary()}"
 
 
 class SparseConv2d(WithSparseWeight):
@@ -142,7 +143,7 @@ class SparseConv2d(WithSparseWeight):
 
     DENSE = torch.nn.Conv2d
     SHARED = ("in_channels", "out_channels", "kernel_size", "stride", "padding", "dilation", "groups", "bias", "padding_mode")
-    groups, padding_mode, output_padding = 1, "zeros", (0, 0)  # all that is supported
+    groups, padding_mode = 1, "zeros"  # all that is supported
 
     def __init__(
         self,
@@ -241,7 +242,10 @@ class SparseConv2d(WithSparseWeight):
         return sizes[0], sizes[1]
 
     def extra_repr(self) -> str:
-        return f"{torch.nn.Conv2d.extra_repr(self)}, {self._weight_summary()}"  # type: ignore[arg-type]
+        text = f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}, stride={self.stride}"
+        text += f", padding={self.padding}" if any(self._sides) else ""
+        text += f", dilation={self.dilation}" if self.dilation != (1, 1) else ""
+        return f"{text}{', bias=False' if self.bias is None else ''}, {self._weight_summary()}"
 
 
 def _pair(name: str, value: object, minimum: int) -> tuple[int, int]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from itertools import product
-from typing import Any, overload
+from typing import Any, Required, TypedDict, Unpack, overload
 
 import torch
 
@@ -45,30 +45,23 @@ class Registered:
         return _find_sparsifier, (self.name, _origin(self.function)[0])
 
 
-@overload
-def register_sparsifier(
-    function: Sparsifier,
-    *,
-    kind: Kind | str,
-    name: str | None = None,
-    format: Format | str | None = None,
-    block: Block | None = None,
-    check: bool = True,
-    replace: bool = False,
-) -> Registered: ...
+class RegistrationOptions(TypedDict, total=False):
+    """The keyword arguments of ``register_sparsifier``."""
+
+    kind: Required[Kind | str]
+    name: str | None
+    format: Format | str | None
+    block: Block | None
+    check: bool
+    replace: bool
 
 
 @overload
-def register_sparsifier(
-    function: None = None,
-    *,
-    kind: Kind | str,
-    name: str | None = None,
-    format: Format | str | None = None,
-    block: Block | None = None,
-    check: bool = True,
-    replace: bool = False,
-) -> Callable[[Sparsifier], Registered]: ...
+def register_sparsifier(function: Sparsifier, **options: Unpack[RegistrationOptions]) -> Registered: ...
+
+
+@overload
+def register_sparsifier(function: None = None, **options: Unpack[RegistrationOptions]) -> Callable[[Sparsifier], Registered]: ...
 
 
 def register_sparsifier(

@@ -68,7 +68,7 @@ def ruled(sparsifier: Any, order: int) -> tuple[PruningRule, dict[str, float]]:
     while isinstance(sparsifier, Registered):
         sparsifier = sparsifier.function
     answer = _trace(lambda value: kept_by(sparsifier, value), order)
-    is_negation = answer.kind == "op" and answer.form == "==" and answer.args[0].is_test  # traced as a comparison == 0
+    is_negation = answer.kind == "op" and answer.form == "==" and answer.args[0].is_test and answer.args[1].form == "0.0"
     top = answer.args[0] if is_negation else answer
     names: dict[float, str] = {}
     condition = _text(top, names)

@@ -295,6 +295,13 @@ def test_the_whole_result_is_never_allocated() -> None:
     assert peak < 1.2 * 4000 * 500 * 8
 
 
+def test_only_a_comparison_with_false_is_a_negation() -> None:
+    A, B = ns.from_torch((torch.arange(16.0).reshape(4, 4) - 7.5) / 4, ns.CSR), torch.eye(4)
+    for number, rule in enumerate((lambda t: (t > 0) == (t < 1), lambda t: ~(t > 0), lambda t: (t > 0) != (t < 1))):
+        kept = ns.einsum("ij,jk->ik", A, B, sparsifier=ns.register_sparsifier(rule, kind="streaming", name=f"negation_{number}"))
+        assert torch.equal(kept.to_dense(), torch.where(rule(A.to_dense()), A.to_dense(), 0))
+
+
 def test_explain_shows_where_a_result_is_sparsified() -> None:
     A, B = sparse(50, 40, 4), dense(40, 37)
     text = str(ns.explain("ij,jk->ik", A, B, sparsifier=threshold(0.5)))
