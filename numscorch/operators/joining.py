@@ -90,11 +90,13 @@ def _sparse(tensor: Any, at: int) -> SparseTensor:
 
 def _unify_formats(tensors: Sequence[SparseTensor]) -> Sequence[SparseTensor]:
     """Convert the tensors to one format: the first one's if it can store any entries, else COO; fixed levels get the largest width."""
-    formats = [tensor.format for tensor in tensors]
-    if any(_of_any_width(format) != _of_any_width(formats[0]) for format in formats):
-        return [tensor.to(common_format(formats[0])) for tensor in tensors]
+    first, *others = formats = list(dict.fromkeys(tensor.format for tensor in tensors))
+    if not others:
+        return tensors
+    if len(set(map(_of_any_width, formats))) > 1:
+        return [tensor.to(common_format(first)) for tensor in tensors]
     levels = zip(*(format.levels for format in formats), strict=True)
-    widest = Format([max(alike, key=lambda level: getattr(level, "width", 0) or 0) for alike in levels], formats[0].parts)
+    widest = Format([max(alike, key=lambda level: getattr(level, "width", 0) or 0) for alike in levels], first.parts)
     return [tensor.to(widest) for tensor in tensors]
 
 

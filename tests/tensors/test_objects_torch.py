@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 from programs import run_program
-from torch.utils.data import DataLoader, TensorDataset, default_collate
+from torch.utils.data import BatchSampler, DataLoader, TensorDataset, default_collate
 
 import numscorch as ns
 from numscorch.tensors.pattern import named_arrays
@@ -252,6 +252,17 @@ def test_batches_hold_tensors_in_trees() -> None:
     assert batch["pair"][1].tolist() == [1, 2]
     with pytest.raises(ns.NumscorchError):
         default_collate([A, B.T])
+
+
+@formats
+def test_batches_of_rows_one_by_one_and_at_once(format: ns.Format) -> None:
+    full = torch.eye(9, 5) + torch.eye(9, 5).flip(0)
+    A = ns.from_torch(full, format)
+    one_by_one = DataLoader([A[row] for row in range(9)], batch_size=4)
+    at_once = (A[rows] for rows in BatchSampler(range(9), 4, drop_last=False))
+    for batch, rows, expected in zip(one_by_one, at_once, full.split(4), strict=True):
+        assert torch.equal(batch.to_dense(), expected)
+        assert torch.equal(rows.to_dense(), expected)
 
 
 def test_pinned_batches_and_datasets() -> None:
