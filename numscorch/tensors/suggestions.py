@@ -181,8 +181,8 @@ SUGGESTIONS: dict[str, str] = {
         "use scipy.sparse.linalg.spsolve(A.to_scipy().tocsc(), b.numpy())",
     ),
     **dict.fromkeys(
-        ("linalg_eig", "linalg_eigh", "linalg_eigvals", "linalg_eigvalsh", "linalg_svd", "linalg_svdvals", "svd", "pca_lowrank"),
-        "use scipy.sparse.linalg.eigsh(A.to_scipy()) or svds for some, or .to_dense() for all",
+        ("linalg_eig", "linalg_eigh", "linalg_eigvals", "linalg_eigvalsh", "linalg_svd", "linalg_svdvals", "svd"),
+        "use torch.lobpcg, svd_lowrank or scipy.sparse.linalg.eigsh(A.to_scipy()) for some, or .to_dense() for all",
     ),
     **dict.fromkeys(
         ("linalg_cholesky", "cholesky", "linalg_qr", "qr", "linalg_lu", "lu", "linalg_det", "det", "logdet", "slogdet", "linalg_slogdet"),
