@@ -10,12 +10,13 @@ import numpy as np
 
 from ..errors import FormatError
 from ..tensors.arrays import as_shape
-from .text import Text, coordinates_in, integers, opened, sizes, whole_values
+from .text import Text, by_scipy, coordinates_in, integers, opened, sizes, whole_values
 
 Entries = tuple[np.ndarray, np.ndarray, tuple[int, ...], str | None]
 """Coordinates (ndim, n), values (n,) in float64, int64 or complex128, the shape, and the data type that the file states, if any."""
 
 FIELDS = {"real": None, "double": None, "integer": "int64", "complex": "complex128", "pattern": "float32"}
+PARTS = {"pattern": 0, "complex": 2}  # numbers of a value, if not one
 SYMMETRIES = ("general", "symmetric", "skew-symmetric", "hermitian")
 LONGEST = 1 << 31  # upper bound of the line of offsets in a .smtx file, in bytes
 
@@ -46,8 +47,7 @@ def read_matrix_market(path: Path, *, exact: bool = False, progress: bool | None
         if layout == "array":
             indices, values = _array_entries(text, shape, symmetry, field)
         else:
-            parts = {"pattern": 0, "complex": 2}.get(field, 1)
-            indices, values = _coordinate_entries(text, 2, shape, header[2], parts, exact or field == "integer")
+            indices, values = _matrix_entries(text, shape, header[2], field, exact)
     return *_with_mirror(path, indices, values, symmetry), shape, FIELDS[field]
 
 
@@ -69,6 +69,15 @@ def _banner(text: Text, header: bytes) -> tuple[str, str, str]:
     return layout, field, symmetry
 
 
+def _matrix_entries(text: Text, shape: tuple[int, int], count: int, field: str, exact: bool) -> tuple[np.ndarray, np.ndarray]:
+    """The coordinates and values of a coordinate file."""
+    parts, is_whole = PARTS.get(field, 1), field == "integer"
+    entries = None if exact and not is_whole else by_scipy(text, "coordinate", field, (*shape, count), 2 + parts)
+    if entries is None:
+        return _coordinate_entries(text, 2, shape, count, parts, exact or is_whole)
+    return np.stack([entries.row, entries.col]), entries.data
+
+
 def _coordinate_entries(
     text: Text, ndim: int, shape: tuple[int, ...] | None, count: int | None, parts: int, exact: bool, first: bytes = b""
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -88,8 +97,9 @@ def _array_entries(text: Text, shape: tuple[int, int], symmetry: str, field: str
     above = int(symmetry == "skew-symmetric")
     n = shape[0] - above
     count = prod(shape) if symmetry == "general" else n * (n + 1) // 2
-    values = _joined(text.table(1 + (field == "complex"), count))
-    values = whole_values(text, values) if field == "integer" else values
+    entries = by_scipy(text, "array", field, (count, 1), 1 + (field == "complex"))
+    values = _joined(text.table(1 + (field == "complex"), count)) if entries is None else entries[:, 0]
+    values = whole_values(text, values) if field == "integer" and entries is None else values
     if symmetry == "general":
         columns, rows = np.divmod(np.arange(prod(shape)), max(shape[0], 1))
     else:

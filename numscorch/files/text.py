@@ -1,6 +1,7 @@
 """Parsing of numbers in text files.
 
-NumPy parses tables line by line. To name a line in an error, the file is read again.
+SciPy parses plain Matrix Market files, if it is installed. NumPy parses other tables line by line; to name a line in an error, the
+file is read again.
 """
 
 from __future__ import annotations
@@ -9,10 +10,13 @@ import gzip
 import warnings
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from io import BufferedIOBase
 from itertools import chain, islice
+from os import fstat
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 
@@ -21,6 +25,9 @@ from ..machine.memory import check_bytes
 from ..machine.progress import Progress
 
 PIECE = 1 << 24  # bytes read at once; also the upper bound of a table's line
+UNPACKED = 1032  # upper bound of the bytes that a byte of a gzip file holds
+STREAMED = 1 << 16  # bytes that SciPy's reader gets at once
+WHOLE, REAL = b"-0123456789\r\n", b"+-.0123456789eE\r\n"  # what numbers and ends of lines are made of
 LINE = 1 << 20  # upper bound of a header's line, in bytes
 EVERY = 1 << 12  # lines between updates of the progress
 FORMATTED = 1 << 14  # numbers compared with their float32 at once
@@ -166,6 +173,46 @@ class Text:
         return FormatError(f"{self.path}, line {self.line if at is None else at}: {problem}")
 
 
+def by_scipy(text: Text, layout: str, field: str, header: tuple[int, ...], columns: int) -> Any:
+    """The rest of a Matrix Market file as an array or a matrix of SciPy, as if it were general; None if it is not plain.
+
+    SciPy skips characters behind a number, and may crash at a NUL. So files with letters, with another number of separators or without
+    SciPy are read by :meth:`Text.table`, as are malformed ones, whose errors name the line.
+
+    Args:
+        text: the file; unchanged if the result is None.
+        layout, field, header: the words and the sizes of a header for SciPy.
+        columns: the numbers in each line.
+    """
+    lines, unpacked = header[0] if layout == "array" else header[2], 1 if text.file is text.packed else UNPACKED
+    try:
+        from scipy.io import mmread
+    except ImportError:
+        return None
+    if 2 * lines * columns > unpacked * fstat(text.packed.fileno()).st_size + 1:  # SciPy allocates memory for all announced lines
+        return None
+    start, letters, counted = text.file.tell(), WHOLE if field in ("integer", "pattern") else REAL, 0
+
+    def pieces() -> Iterator[bytes]:
+        nonlocal counted
+        yield f"%%MatrixMarket matrix {layout} {field} general\n{' '.join(map(str, header))}\n".encode()
+        while piece := text.file.read(STREAMED):
+            others = piece.translate(None, letters)
+            if others.strip(b" \t"):
+                return
+            counted += len(others)
+            text.progress.reach(text.packed.tell())
+            yield piece
+
+    stream = pieces()
+    with suppress(ValueError, OverflowError, MemoryError):
+        matrix = mmread(SimpleNamespace(read=lambda _: next(stream, b"")))  # SciPy asks for 1024 bytes, and takes what it gets
+        if counted == lines * (columns - 1):
+            return matrix
+    text.file.seek(start)
+    return None
+
+
 @contextmanager
 def opened(path: Path, progress: bool | None = None) -> Iterator[Text]:
     """Open a text file, and decompress it if its name ends in ``.gz``.
@@ -249,12 +296,12 @@ def fits_float32(values: np.ndarray) -> bool:
     [True, True, False, False, False]
     """
     with np.errstate(all="ignore"):
-        rest = values[(values.astype(np.float32) != values) & ~np.isnan(values)]
-        return all(map(_are_shortest, (rest[first : first + FORMATTED] for first in range(0, len(rest), FORMATTED))))
+        return all(map(_are_shortest, (values[first : first + FORMATTED] for first in range(0, len(values), FORMATTED))))
 
 
 def _are_shortest(values: np.ndarray) -> bool:
     """Whether each number is the shortest decimal of its nearest float32; rounds to 6 to 9 digits, because formatting is slow."""
+    values = values[(values.astype(np.float32) != values) & ~np.isnan(values)]
     is_exact = (np.abs(values) > 1e-14) & (np.abs(values) < 1e15)  # powers of ten up to 10^22 are exact
     doubtful, rest = [values[~is_exact]], values[is_exact]
     for digits in range(6, 10):
