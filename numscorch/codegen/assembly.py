@@ -10,7 +10,7 @@ from ..ir.derived_formats import runs_of
 from ..ir.functions import REDUCTIONS, is_zero, simplified
 from ..ir.loop import Assign, Block, Const, Do, For, FunctionDef, If, Store, Var, While, call, has_threads, map_blocks, names_used
 from ..ir.result_bounds import around_result, bound_of, may_take_room
-from ..ir.scatter import is_placed
+from ..ir.scatter import is_placed, position_dtype
 from ..ir.verify import can_merge_without_branches
 from ..ir.workspace_levels import PackedWorkspace
 from ..schedule.facts import Target
@@ -249,7 +249,7 @@ def _all_params(stmt: ix.Stmt, operands: list[ix.Access]) -> list[Param]:
         params += [Param(f"{tensor.name}_entries", "entries", tensor.name)] if not tensor.is_dense else []
     if is_placed(stmt):
         name = result.tensor.name
-        params += [Param(f"{name}_heads", "heads", name), Param(f"{name}_parents", "parents", name)]
+        params += [Param(f"{name}_next", "heads", name, dtype=position_dtype(result.tensor.format, result.tensor.index_dtype)), Param(f"{name}_parents", "parents", name)]
     for space in workspaces_of(stmt):
         name = space.tensor.name
         level = space.tensor.format.levels[0]

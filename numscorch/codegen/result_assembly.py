@@ -185,8 +185,8 @@ class Placement(Assembly):
 
     @property
     def heads(self) -> Var:
-        """The worker's part of the array, such as C_heads."""
-        return Var(f"{self.access.tensor.name}_heads")
+        """The worker's part of the array, such as C_next."""
+        return Var(f"{self.access.tensor.name}_next")
 
     def locate_entry(self, coords: Mapping[IndexVar, Expr]) -> Block:
         """Load the position of the next entry below its parent."""

@@ -91,11 +91,11 @@ def buckets(source: Format, step: Format, shape: Sequence[int]) -> Format | None
     (None, None)
     """
     first, *others = step.parts
+    if shape[first.dimension] < (tuning.SCATTERED_COLUMNS if source.levels[0].is_ordered else tuning.SCATTERED_LINES * LINE_COORDINATES):
+        return None
     is_listed = step.levels[0] == Dense() and step.levels[1:] and unordered_list(step) == unordered_list(_listed(step.parts, first=1))
     is_in_order = source.parts[0].dimension == first.dimension and source.levels[0].is_ordered
     if not is_listed or is_in_order or not all(part.is_whole for part in step.parts):
-        return None
-    if shape[first.dimension] < (tuning.SCATTERED_COLUMNS if source.levels[0].is_ordered else tuning.SCATTERED_LINES * LINE_COORDINATES):
         return None
     size = 2 << (max(shape[first.dimension] - 1, 1).bit_length() - 1) // 2
     return _listed((Part(first.dimension, size), Part(first.dimension, 1, size), *others), 1, first=1)

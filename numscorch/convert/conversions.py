@@ -223,11 +223,23 @@ def _copied(A: SparseTensor, steps: Sequence[Format]) -> SparseTensor:
         _check_places(A.pattern, format, steps[-1])
         stored = A.pattern.nnz
         for step in copy_steps(A.pattern, format):
-            A = launch(copying(A.format, step), (A,), step)
+            A = copied(A, step)
         A = with_format(A, format)
         for level in format.levels:
             level.tell(A.pattern.nnz, stored)
     return A
+
+
+def copied(A: SparseTensor, format: Format | None) -> SparseTensor | torch.Tensor:
+    """Copy a tensor to another format, or to a dense tensor, with one kernel.
+
+    Statistics of the pattern are not computed for it. They matter only for the workspace of unordered rows.
+    """
+    if A.format.is_ordered:
+        pattern, levels = Pattern(A.format, A.pattern.shape, A.pattern.arrays, A.pattern.index_dtype), len(A.format.levels)
+        pattern.derived |= {"spreads": (1,) * levels, "peaks": (0,) * levels, "long": False}
+        A = type(A).trusted(pattern, A.values)
+    return launch(copying(A.format, format), (A,), "dense" if format is None else format)
 
 
 def _respaced(A: SparseTensor, format: Format) -> SparseTensor:
@@ -338,6 +350,6 @@ def coalesced(
             parts = copy_steps(A.pattern, step)
             for part_at, part in enumerate(parts):
                 progress.reach(COPIES_PER_STEP * at + COPIES_PER_STEP * part_at // len(parts))
-                A = launch(copying(A.format, part), (A,), part)
+                A = copied(A, part)
             A = with_format(A, step)
     return A.to(format)

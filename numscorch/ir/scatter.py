@@ -27,6 +27,11 @@ def can_be_placed(fmt: Format) -> bool:
     return fmt.levels[runs[0][0]].appended and all(level.full for level in fmt.levels[: runs[0][0]])
 
 
+def position_dtype(format: Format, index_dtype: str) -> str:
+    """The data type of counts of a placed result: the index type, unless the list below one parent may exceed it."""
+    return index_dtype if format.levels[-2].full else "int64"
+
+
 def is_placed(stmt: Stmt) -> bool:
     """Whether the loops produce the result's entries out of storage order, in an order in which they can be placed."""
     result = result_of(stmt)

@@ -14,6 +14,7 @@ from ..errors import SizeError
 from ..ir.derived_formats import runs_of
 from ..ir.format import Format
 from ..ir.level import INT32_MAX
+from ..ir.scatter import position_dtype
 from ..machine import memory
 from ..machine.buffer_pool import room
 from ..machine.guards import has_address_space
@@ -159,7 +160,7 @@ class ResultLayout:
             SizeError: these counts and the starts of all parents exceed the memory limit.
         """
         self._check((workers + 1) * parents * 8, f"the counts of {parents} parents", padded=True)
-        return np.zeros(workers * parents, np.int64)
+        return np.zeros(workers * parents, position_dtype(self.format, self.index_dtype))
 
     def placed(self, heads: np.ndarray, workers: int) -> Arrays:
         """Allocate arrays for placed entries; replace the count of each worker and parent in ``heads`` by its first place.

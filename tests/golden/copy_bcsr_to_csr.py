@@ -14,8 +14,8 @@ from numpy import int64
 from numscorch.codegen.intrinsics import shifted
 
 
-def body(worker, A2_pos, A2_crd, A_vals, B2_crd, B_vals, B_heads, B_parents, cuts, blocks, workers, i1_size):
-    B_heads = shifted(B_heads, worker * B_parents)
+def body(worker, A2_pos, A2_crd, A_vals, B2_crd, B_vals, B_next, B_parents, cuts, blocks, workers, i1_size):
+    B_next = shifted(B_next, worker * B_parents)
     pA2_start = int64(A2_pos[cuts[blocks * worker // workers]])
     for i0_by4 in range(cuts[blocks * worker // workers], cuts[blocks * (worker + 1) // workers]):
         pA2_end = int64(A2_pos[i0_by4 + 1])
@@ -26,13 +26,13 @@ def body(worker, A2_pos, A2_crd, A_vals, B2_crd, B_vals, B_heads, B_parents, cut
                 for i1_of4 in range(4):
                     if i1_by4 * 4 + i1_of4 < i1_size:
                         i1 = i1_by4 * 4 + i1_of4
-                        pB2 = B_heads[i0]
+                        pB2 = B_next[i0]
                         B_vals[pB2] = A_vals[(pA2 * 4 + i0_of4) * 4 + i1_of4]
                         B2_crd[pB2] = i1
-                        B_heads[i0] = pB2 + 1
+                        B_next[i0] = pB2 + 1
         pA2_start = pA2_end
 
 
-def kernel(A2_pos, A2_crd, A_vals, B2_crd, B_vals, B_heads, B_parents, cuts, blocks, workers, i1_size):
+def kernel(A2_pos, A2_crd, A_vals, B2_crd, B_vals, B_next, B_parents, cuts, blocks, workers, i1_size):
     for worker in prange(workers):
-        body(worker, A2_pos, A2_crd, A_vals, B2_crd, B_vals, B_heads, B_parents, cuts, blocks, workers, i1_size)
+        body(worker, A2_pos, A2_crd, A_vals, B2_crd, B_vals, B_next, B_parents, cuts, blocks, workers, i1_size)

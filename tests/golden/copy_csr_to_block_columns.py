@@ -13,8 +13,8 @@ from numpy import int64
 from numscorch.codegen.intrinsics import shifted
 
 
-def body(worker, A2_pos, A2_crd, A_vals, B2_crd, B3_crd, B_vals, B_heads, B_parents, cuts, blocks, workers):
-    B_heads = shifted(B_heads, worker * B_parents)
+def body(worker, A2_pos, A2_crd, A_vals, B2_crd, B3_crd, B_vals, B_next, B_parents, cuts, blocks, workers):
+    B_next = shifted(B_next, worker * B_parents)
     pA2_start = int64(A2_pos[cuts[blocks * worker // workers]])
     for i0 in range(cuts[blocks * worker // workers], cuts[blocks * (worker + 1) // workers]):
         pA2_end = int64(A2_pos[i0 + 1])
@@ -22,14 +22,14 @@ def body(worker, A2_pos, A2_crd, A_vals, B2_crd, B3_crd, B_vals, B_heads, B_pare
             i1 = A2_crd[pA2]
             i1_by4 = i1 // 4
             i1_of4 = i1 % 4
-            pB3 = B_heads[i1_by4]
+            pB3 = B_next[i1_by4]
             B_vals[pB3] = A_vals[pA2]
             B2_crd[pB3] = i0
             B3_crd[pB3] = i1_of4
-            B_heads[i1_by4] = pB3 + 1
+            B_next[i1_by4] = pB3 + 1
         pA2_start = pA2_end
 
 
-def kernel(A2_pos, A2_crd, A_vals, B2_crd, B3_crd, B_vals, B_heads, B_parents, cuts, blocks, workers):
+def kernel(A2_pos, A2_crd, A_vals, B2_crd, B3_crd, B_vals, B_next, B_parents, cuts, blocks, workers):
     for worker in prange(workers):
-        body(worker, A2_pos, A2_crd, A_vals, B2_crd, B3_crd, B_vals, B_heads, B_parents, cuts, blocks, workers)
+        body(worker, A2_pos, A2_crd, A_vals, B2_crd, B3_crd, B_vals, B_next, B_parents, cuts, blocks, workers)

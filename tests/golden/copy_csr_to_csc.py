@@ -12,20 +12,20 @@ from numpy import int64
 from numscorch.codegen.intrinsics import shifted
 
 
-def body(worker, A2_pos, A2_crd, A_vals, B2_crd, B_vals, B_heads, B_parents, cuts, blocks, workers):
-    B_heads = shifted(B_heads, worker * B_parents)
+def body(worker, A2_pos, A2_crd, A_vals, B2_crd, B_vals, B_next, B_parents, cuts, blocks, workers):
+    B_next = shifted(B_next, worker * B_parents)
     pA2_start = int64(A2_pos[cuts[blocks * worker // workers]])
     for i0 in range(cuts[blocks * worker // workers], cuts[blocks * (worker + 1) // workers]):
         pA2_end = int64(A2_pos[i0 + 1])
         for pA2 in range(pA2_start, pA2_end):
             i1 = A2_crd[pA2]
-            pB2 = B_heads[i1]
+            pB2 = B_next[i1]
             B_vals[pB2] = A_vals[pA2]
             B2_crd[pB2] = i0
-            B_heads[i1] = pB2 + 1
+            B_next[i1] = pB2 + 1
         pA2_start = pA2_end
 
 
-def kernel(A2_pos, A2_crd, A_vals, B2_crd, B_vals, B_heads, B_parents, cuts, blocks, workers):
+def kernel(A2_pos, A2_crd, A_vals, B2_crd, B_vals, B_next, B_parents, cuts, blocks, workers):
     for worker in prange(workers):
-        body(worker, A2_pos, A2_crd, A_vals, B2_crd, B_vals, B_heads, B_parents, cuts, blocks, workers)
+        body(worker, A2_pos, A2_crd, A_vals, B2_crd, B_vals, B_next, B_parents, cuts, blocks, workers)
