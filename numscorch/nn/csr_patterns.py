@@ -132,7 +132,7 @@ def of_single(rows: np.ndarray, columns: np.ndarray, shape: tuple[int, ...]) -> 
     >>> of_single(np.array([1, 2]), np.array([0, 4]), (4, 5)).level_arrays(1)[0].tolist()
     [0, 0, 1, 2, 2]
     """
-    spread = 1 if len(rows) < tuning.SPREAD_POSITIONS else 2 ** round(log2(shape[0] / len(rows)))
+    spread = 1 if len(rows) < tuning.MEASURED_ENTRIES else 2 ** round(log2(shape[0] / len(rows)))
     return of_rows(np.bincount(rows, minlength=shape[0]), columns, shape, (1, spread))
 
 

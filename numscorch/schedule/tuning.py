@@ -112,12 +112,13 @@ LISTED_VALUES = 1 << 17  # values of a dense tensor up to which NumPy lists its 
 
 # -- Statistics of patterns (tensors/pattern.py)
 
-SPREAD_POSITIONS = 1 << 6  # positions of a level from which its unevenness is measured
+MEASURED_ENTRIES = 1 << 12  # entries from which rows and coordinates are sampled; fewer take no time to speak of in any order
+ROW_SAMPLES = 1 << 9  # positions whose rows are looked up; a row with this part of all positions is always seen
 LONG_ROW_ENTRIES = 1 << 16  # entries of a matrix from which one long row matters; bench_skew
 LONG_ROW_SHARE = 16  # a row is long if it holds more than this part of all entries; bench_skew
 PEAK_STEP = 32  # minimum positions per sample
 MOST_PEAK_STEP = 256  # positions per sample of large patterns: columns of LONG_COLUMN values are still seen
-PEAK_SAMPLES = 1 << 18  # samples from which the number of positions per sample grows instead
+PEAK_SAMPLES = 1 << 12  # samples from which the number of positions per sample grows instead
 PEAK_HITS = 16  # samples of one coordinate from which it is frequent
 
 # -- Code (codegen/*.py): limits of unrolled code

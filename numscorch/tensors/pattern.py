@@ -110,21 +110,26 @@ class Pattern:
         """Whether one row of a matrix holds more than ``1 / tuning.LONG_ROW_SHARE`` of its entries, which unbalances threads."""
         if self.format.levels != BY_ROWS or self.nnz < tuning.LONG_ROW_ENTRIES:
             return False
-        return self.remember("long", lambda: int(np.diff(self.level_arrays(1)[0]).max(initial=0)) * tuning.LONG_ROW_SHARE > self.nnz)
+        return int(self.sampled_rows(1).max()) * tuning.LONG_ROW_SHARE > self.nnz
 
     @property
     def peaks(self) -> tuple[int, ...]:
         """Estimated number of values with the most frequent coordinate of each level, see ``_peaks_of``."""
         return self.remember("peaks", lambda: _peaks_of(self))
 
+    def sampled_rows(self, at: int) -> np.ndarray:
+        """The lengths of the rows of a level that hold sampled positions, so a row is sampled the more often the longer it is."""
+        return self.remember(("rows", at), lambda: self._sampled_rows(self.level_arrays(at)[0], self.counts[at]))
+
+    def _sampled_rows(self, pos: np.ndarray, count: int) -> np.ndarray:
+        after = pos.searchsorted(sampled(count, max(count // tuning.ROW_SAMPLES, 1)).astype(pos.dtype), "right")
+        return pos[after] - pos[after - 1]
+
     def _spread(self, at: int) -> int:
-        if "pos" not in self.format.levels[at].arrays or self.counts[at] < tuning.SPREAD_POSITIONS:
+        if "pos" not in self.format.levels[at].arrays or self.counts[at] < tuning.MEASURED_ENTRIES:
             return 1
-        pos = self.level_arrays(at)[0]
-        lengths = np.subtract(pos[1:], pos[:-1], dtype=np.float64)
-        squares = float(np.square(lengths).sum())  # not lengths @ lengths: idle BLAS threads would busy-wait
-        spread = squares * len(lengths) / float(lengths.sum()) ** 2
-        return int(2 ** round(log2(spread)))
+        parents = self.counts[at - 1] if at else 1
+        return int(2 ** round(log2(float(self.sampled_rows(at).mean()) * parents / self.counts[at])))
 
     @property
     def views(self) -> tuple[np.ndarray, ...]:
@@ -233,12 +238,23 @@ def _number(key: Hashable) -> int:
 # ---- statistics
 
 
+def sampled(count: int, step: int) -> np.ndarray:
+    """One position of each ``step`` consecutive ones; a pseudorandom offset avoids aliasing with regular patterns.
+
+    >>> sampled(50, 10).tolist()
+    [0, 14, 29, 34, 49]
+    """
+    first = np.arange(0, count - step + 1, step, dtype=np.int64)
+    return first + (first * 0x9E3779B1 >> 16) % step
+
+
 def _peaks_of(pattern: Pattern) -> tuple[int, ...]:
     """Estimate, for each level, the number of values with its most frequent coordinate.
 
-    The estimate samples one position in 32, or in large patterns one in up to 256. It is a power of 4, or 0 if a coordinate has fewer
-    than about 16 samples (512 to 4096 values). It is 0 for levels without coordinates, and for levels above a level with neither ``pos``
-    nor a fixed size.
+    The estimate samples about ``tuning.PEAK_SAMPLES`` positions, or in large patterns one in ``tuning.MOST_PEAK_STEP``. It is a power
+    of 4, or 0 if a coordinate has fewer than about 16 samples (512 to 4096 values). Rows of the first level are measured at fewer
+    positions, because finding the row of a position is a search. The estimate is 0 for levels without coordinates, and for levels
+    above a level with neither ``pos`` nor a fixed size.
 
     >>> from numscorch import from_torch
     >>> import torch
@@ -249,11 +265,10 @@ def _peaks_of(pattern: Pattern) -> tuple[int, ...]:
     """
     levels, sizes, count = pattern.format.levels, pattern.format.sizes(pattern.shape), pattern.nnz
     peaks = [0] * len(levels)
-    if count < tuning.PEAK_STEP * tuning.PEAK_HITS:
+    if count < tuning.MEASURED_ENTRIES:
         return tuple(peaks)
     step = min(max(tuning.PEAK_STEP, count // tuning.PEAK_SAMPLES), tuning.MOST_PEAK_STEP)
-    first = np.arange(0, count - step + 1, step, dtype=np.int64)
-    positions = first + (first * 0x9E3779B1 >> 16) % step  # a pseudorandom offset avoids aliasing with regular patterns
+    positions = sampled(count, step)
     for at, level in reversed(list(enumerate(levels))):
         arrays = pattern.level_arrays(at)
         if isinstance(level, Dense | Bitmap):
@@ -263,18 +278,25 @@ def _peaks_of(pattern: Pattern) -> tuple[int, ...]:
         else:
             break
         peaks[at] = _peak(coordinates[coordinates >= 0], step)
+        if "pos" in level.arrays and at == 1 and levels[0].is_unique:
+            peaks[0] = _frequent(int(pattern.sampled_rows(1).max()) * count // pattern.counts[1])
+            break
         if "pos" in level.arrays:
-            positions = np.searchsorted(arrays[0], positions, "right") - 1
+            positions = np.searchsorted(arrays[0], positions.astype(arrays[0].dtype), "right") - 1
         elif not isinstance(level, Dense | Bitmap | Singleton):
             break
     return tuple(peaks)
 
 
 def _peak(coordinates: np.ndarray, step: int) -> int:
-    """The estimated number of values with the most frequent sampled coordinate, rounded down to a power of 4."""
+    """The estimated number of values with the most frequent sampled coordinate."""
     ordered = np.sort(coordinates)
     if not (ordered[tuning.PEAK_HITS - 1 :] == ordered[: max(len(ordered) - tuning.PEAK_HITS + 1, 0)]).any():
         return 0
     ends = np.flatnonzero(np.append(ordered[1:] != ordered[:-1], True))
-    hits = int(np.diff(ends, prepend=-1).max())
-    return 1 << ((hits * step).bit_length() - 1) // 2 * 2
+    return _frequent(int(np.diff(ends, prepend=-1).max()) * step)
+
+
+def _frequent(count: int) -> int:
+    """The number of values with one coordinate, rounded down to a power of 4; 0 if they are few."""
+    return 1 << (count.bit_length() - 1) // 2 * 2 if count >= tuning.PEAK_STEP * tuning.PEAK_HITS else 0
