@@ -58,7 +58,8 @@ def steps_between(source: Format, target: Format, countable: tuple[bool, ...]) -
     return tuple(steps) if is_copied else ()
 
 
-def steps_collecting(dimensions: Sequence[int]) -> tuple[Format, ...]:
+@lru_cache(maxsize=1024)
+def steps_collecting(dimensions: tuple[int, ...]) -> tuple[Format, ...]:
     """The formats through which unsorted entries with duplicates are coalesced.
 
     They are lists of entries, followed by a result format without duplicates. The last list is sorted by all but the last coordinate.
@@ -101,6 +102,7 @@ def buckets(source: Format, step: Format, shape: Sequence[int]) -> Format | None
     return _listed((Part(first.dimension, size), Part(first.dimension, 1, size), *others), 1, first=1)
 
 
+@lru_cache(maxsize=1024)
 def unordered_list(step: Format) -> Format:
     """The format with its first sparse level unordered: entries may be written in any order below each coordinate."""
     levels = [replace(level, ordered=False) if at == 1 and isinstance(level, Compressed) else level for at, level in enumerate(step.levels)]
@@ -228,6 +230,7 @@ def _every_part(source: Format, wanted: Parts) -> Parts:
     return tuple(sorted(dict.fromkeys(every), key=lambda part: _follows(part, wanted)))
 
 
+@lru_cache(maxsize=1024)
 def _listed(parts: Parts, depth: int | None = None, first: int = 0) -> Format:
     """A list of entries, sorted by the first ``depth`` parts (all by default), whose first ``first`` levels are dense."""
     end = len(parts)

@@ -319,7 +319,7 @@ def _is_wide_enough(format: Format, shape: Sequence[int]) -> bool:
 def coalesced(
     indices: np.ndarray, values: torch.Tensor, shape: tuple[int, ...], format: Format, dtype: np.dtype | None
 ) -> SparseTensor | None:
-    """Sort entries and sum duplicates; None if kernels do not support the values, do not pay, or have nothing to sort. O(nnz).
+    """Sort many entries and sum duplicates; None if kernels do not support the values, do not pay, or have nothing to sort. O(nnz).
 
     Each kernel copies the entries once. The first kernels are stable bucket sorts, one for each coordinate except the last. The
     last kernel collects each fibre in a workspace, which sums duplicates, and appends it in order. For matrices, this is the
@@ -332,11 +332,11 @@ def coalesced(
         format: the tensor's format.
         dtype: dtype of the index arrays; by default the smallest that fits.
     """
-    if not shape or not can_copy(values):
+    n = len(values)
+    if not shape or n < tuning.COMPILE_ENTRIES or not can_copy(values):
         return None
     dimensions = tuple(dict.fromkeys(part.dimension for part in format.parts if part.minus is None))
     listed, *steps = steps_collecting(dimensions)
-    n = len(values)
     if max((shape[d] for d in dimensions[:-1]), default=0) > tuning.COUNTED_COORDINATES * n:
         return None
     is_costly = converted_so_far(listed, format, n) < tuning.COMPILE_ENTRIES * len(shape) ** 2

@@ -227,7 +227,7 @@ def as_format(value: object) -> Format:
     if isinstance(value, Format):
         return value
     if isinstance(value, str):
-        return Format(value)
+        return _of_text(value)
     if value in (COO, CSF):
         raise FormatError(
             f"{getattr(value, '__name__', value)} needs the number of dimensions, as in {getattr(value, '__name__', value)}(2)"
@@ -237,6 +237,11 @@ def as_format(value: object) -> Format:
     raise FormatError(
         f"{value!r} is not a format: use a Format, such as CSR, or its text, as in {str(CSR)!r}; data types are torch's, as torch.float32"
     )
+
+
+@lru_cache(maxsize=1024)
+def _of_text(text: str) -> Format:
+    return Format(text)
 
 
 @lru_cache(maxsize=1024)

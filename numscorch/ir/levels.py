@@ -8,7 +8,7 @@ from typing import ClassVar, TypeVar
 import numpy as np
 
 from ..errors import FormatError, SizeError
-from .level import Arrays, Children, Entries, Level, Mode, Parents, check_width, ranges, starts_of_runs, times
+from .level import Arrays, Children, Entries, Level, Mode, Parents, check_width, places_of, ranges, starts_of_runs, times
 from .loop import Expr, call
 
 Size = TypeVar("Size", int, Expr)
@@ -41,8 +41,10 @@ class Strided(Level):
         return entries.coordinates
 
     def pack(self, entries: Entries) -> tuple[Level, Arrays, np.ndarray, int]:
-        count = self.count((), entries.count, entries.size)
-        return self, (), entries.parents * self.stride(entries.size) + self.offsets(entries), count
+        count, places = self.count((), entries.count, entries.size), self.offsets(entries)
+        if entries.count != 1:
+            places = places + entries.parents * self.stride(entries.size)
+        return self, (), places, count
 
     def count(self, arrays: Arrays, parents: int, size: int) -> int:
         return times(parents, self.stride(size))
@@ -153,7 +155,7 @@ class Compressed(CoordinateRows, AppendedCoordinates):
             raise SizeError(
                 f"a pos array for {entries.count} parents does not fit in memory: use compressed levels above, as in DCSR"
             ) from error
-        return self, (pos, crd), np.cumsum(entries.first) - 1, len(crd)
+        return self, (pos, crd), places_of(entries.first), len(crd)
 
     def unpack(self, arrays: Arrays, stored: Parents) -> Children:
         pos, crd = arrays

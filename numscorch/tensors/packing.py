@@ -15,8 +15,8 @@ import torch
 from numpy.typing import DTypeLike
 
 from ..errors import FormatError, SizeError
-from ..ir.format import COO, Format
-from ..ir.level import INT32_MAX, INT64_MAX, Arrays, Entries, Level, Parents
+from ..ir.format import COO, CSR, Format
+from ..ir.level import INT32_MAX, INT64_MAX, Arrays, Entries, Level, Parents, starts_of_runs
 from ..machine import memory
 from .modes import as_numpy
 from .pattern import Pattern
@@ -54,15 +54,15 @@ def pack(
     shape = tuple(int(size) for size in shape)
     check_order(format, shape)
     sizes, columns = format.sizes(shape), [part.of(indices, shape) for part in format.parts]
-    order, is_sorted = sorting(columns, sizes, indices.shape[1])
-    columns = columns if is_sorted else [column[order] for column in columns]
+    order, columns = sorting(columns, sizes, indices.shape[1])
     levels, arrays, positions, count, order = _pack_levels(format, columns, sizes, order)
     dtype = index_dtype_for(sizes, count, index_dtype)
     tensors = tuple(
         tuple(torch.from_numpy(array.astype(level.array_dtype(name) or dtype)) for name, array in zip(level.arrays, stored, strict=True))
         for level, stored in zip(levels, arrays, strict=True)
     )
-    return Pattern(Format(levels, format.parts), shape, tensors), positions, order
+    packed = format if tuple(levels) == format.levels else Format(levels, format.parts)
+    return Pattern(packed, shape, tensors), positions, order
 
 
 def _pack_levels(
@@ -128,6 +128,20 @@ def check_order(format: Format, shape: Sequence[int]) -> None:
         )
 
 
+def of_rows(counts: np.ndarray, columns: np.ndarray, shape: tuple[int, ...], spreads: tuple[int, ...] | None = None) -> Pattern:
+    """Make the CSR pattern with ``counts[i]`` entries in row i; the columns are not checked.
+
+    If the caller knows the pattern's ``spreads``, the compiler need not compute them.
+    """
+    dtype = index_dtype_for(shape, len(columns))
+    pos = starts_of_runs(counts, dtype)
+    pattern = Pattern.written(CSR, shape, ((), (pos, columns.astype(dtype))), f"int{8 * dtype.itemsize}")
+    pattern.counts = len(counts), len(columns)
+    if spreads is not None:
+        pattern.derived["spreads"] = spreads
+    return pattern
+
+
 def index_dtype_for(shape: Sequence[int], nnz: int, wanted: DTypeLike | None = None) -> np.dtype:
     """int32 if sizes and positions fit and int64 is not requested, else int64.
 
@@ -138,40 +152,57 @@ def index_dtype_for(shape: Sequence[int], nnz: int, wanted: DTypeLike | None = N
     return np.dtype(np.int32 if fits and (wanted is None or np.dtype(wanted) == np.int32) else np.int64)
 
 
-def sorting(columns: Sequence[np.ndarray], sizes: Sequence[int], n: int) -> tuple[np.ndarray, bool]:
-    """The stable permutation that sorts n entries lexicographically by these columns, and whether they were sorted already."""
+def sorting(columns: list[np.ndarray], sizes: Sequence[int], n: int) -> tuple[np.ndarray, list[np.ndarray]]:
+    """The stable permutation that sorts n entries lexicographically by these columns, and the sorted columns.
+
+    >>> order, columns = sorting([np.array([1, 0, 1]), np.array([2, 1, 0])], (2, 3), 3)
+    >>> order.tolist(), [column.tolist() for column in columns]
+    ([1, 2, 0], [[0, 1, 1], [1, 0, 2]])
+    """
     if prod(sizes) <= INT64_MAX:
         key = np.zeros(n, dtype=np.int64)
         for column, size in zip(columns, sizes, strict=True):
-            key = key * size + column
+            key *= size
+            key += column
         if n < 2 or bool((key[1:] >= key[:-1]).all()):
-            return np.arange(n), True
-        if prod(sizes) << n.bit_length() <= INT64_MAX:
-            return sorting_numbers(key)[1], False
+            return np.arange(n), columns
+        if prod(sizes) << n.bit_length() <= 1 << 64:
+            key, order = sorting_numbers(key)
+            return order, _digits(key, sizes)
         # torch's parallel radix sort is twice as fast as NumPy's stable sort
-        return as_numpy(torch.sort(torch.from_numpy(key), stable=True).indices), False
-    if are_in_order(columns):
-        return np.arange(n), True
-    return np.lexsort(columns[::-1]), False
+        order = as_numpy(torch.sort(torch.from_numpy(key), stable=True).indices)
+    elif are_in_order(columns):
+        return np.arange(n), columns
+    else:
+        order = np.lexsort(columns[::-1])
+    return order, [column[order] for column in columns]
+
+
+def _digits(key: np.ndarray, sizes: Sequence[int]) -> list[np.ndarray]:
+    """The coordinates of row-major numbers; reading sorted numbers is faster than gathering coordinates in their order."""
+    columns = []
+    for size in reversed(sizes[1:]):
+        key, column = np.divmod(key, size)
+        columns.append(column)
+    return [key, *reversed(columns)]
 
 
 def sorting_numbers(key: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Sort keys, and return the stable permutation that sorts them.
+    """Sort nonnegative keys, and return them and the stable permutation that sorts them.
 
-    A key and its position are packed into one integer, and must fit into 63 bits. NumPy sorts plain integers with SIMD, 2 to
+    A key and its position are packed into one integer, and must fit into 64 bits. NumPy sorts plain integers with SIMD, 2 to
     12 times as fast as torch sorts keys with positions.
 
     >>> [part.tolist() for part in sorting_numbers(np.array([7, 5, 7, 0]))]
     [[0, 5, 7, 7], [3, 1, 0, 2]]
     """
-    n = len(key)
-    bits = n.bit_length()
-    numbers = key << bits
-    numbers |= np.arange(n)
+    bits = np.uint64(len(key).bit_length())
+    numbers = key.view(np.uint64) << bits
+    numbers |= np.arange(len(key), dtype=np.uint64)
     numbers.sort()
-    places = numbers & ((1 << bits) - 1)
+    places = numbers & ((np.uint64(1) << bits) - np.uint64(1))
     numbers >>= bits
-    return numbers, places
+    return numbers.view(np.int64), places.view(np.int64)
 
 
 def in_order(columns: Sequence[np.ndarray], *, strict: bool = True) -> np.ndarray:
@@ -258,7 +289,7 @@ def of_entries(pattern: Pattern, values: torch.Tensor) -> torch.Tensor:
     >>> of_entries(bitmap, torch.arange(6))
     tensor([2, 3])
     """
-    positions = _unpacked(pattern)[1]
+    positions = _unpacked(pattern)[1] if has_gaps(pattern) else None
     return values if positions is None else values.index_select(0, torch.from_numpy(positions))
 
 
@@ -385,4 +416,4 @@ def _shared_rows(pattern: Pattern) -> torch.Tensor | None:
 
 def is_identity(places: np.ndarray, n: int) -> bool:
     """Whether ``places`` is 0, 1, ..., n - 1."""
-    return len(places) == n and bool((places == np.arange(n)).all())
+    return len(places) == n and (not n or places[-1] == n - 1) and bool((places == np.arange(n)).all())

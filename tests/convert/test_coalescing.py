@@ -170,3 +170,19 @@ def test_compiled(threads: int, fresh_plans: pytest.MonkeyPatch) -> None:
     expected = by_arrays(indices, values, (300, 200), ns.CSR)
     assert all(map(np.array_equal, result.pattern.views, expected.pattern.views))
     assert torch.equal(result.values, expected.values)
+
+
+@pytest.mark.parametrize("bits", [(3, 4), (20, 30), (29, 30), (30, 31), (20, 21, 22)])
+@pytest.mark.parametrize("count", [0, 1, 2, 30, 40])
+def test_keys_with_positions_take_up_to_64_bits(bits: tuple[int, ...], count: int) -> None:
+    shape = tuple(1 << each for each in bits)
+    generator = np.random.default_rng(count)
+    columns = [generator.choice(generator.integers(0, size, 4), count) if count else np.zeros(0, np.int64) for size in shape]
+    columns[-1] = np.where(generator.random(count) < 0.5, columns[-1], shape[-1] - 1)
+    summed: dict[tuple[int, ...], float] = {}
+    for at, place in enumerate(zip(*(column.tolist() for column in columns), strict=True)):
+        summed[place] = summed.get(place, 0.0) + at
+    A = ns.from_coo(np.stack(columns), torch.arange(count, dtype=torch.float64), shape, "COO" if len(shape) == 2 else f"COO({len(shape)})")
+    validate(A.pattern)
+    assert A.indices().t().tolist() == [list(place) for place in sorted(summed)]
+    assert A.values.tolist() == [summed[place] for place in sorted(summed)]
