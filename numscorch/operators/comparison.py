@@ -1,28 +1,36 @@
-"""torch's equality of whole tensors, topk, and sorting of coordinates; unstored entries count as 0."""
+"""torch's equality of whole tensors, extremes with their indices, and sorting of coordinates; unstored entries count as 0."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache, partial
+from itertools import pairwise
 from math import prod
 from typing import Any
 
+import numpy as np
 import torch
 
 from ..convert.construct import assemble, from_coo, from_torch
-from ..convert.conversions import converted, to_format
+from ..convert.conversions import can_copy, converted, to_format
 from ..convert.matrices import sorts
-from ..convert.values import densified, values_of
+from ..convert.values import densified, strided
 from ..errors import SizeError, UnsupportedError
-from ..ir.format import COO, sorted_format
-from ..ir.level import INT64_MAX
+from ..ir.format import COO, Format, sorted_format
 from ..machine.memory import COORDINATE, check_entries
+from ..programs.evaluation import evaluate_parts
+from ..schedule import tuning
+from ..tensors.arrays import as_integer
 from ..tensors.modes import as_numpy
-from ..tensors.packing import coordinates, numbered, of_entries
+from ..tensors.packing import coordinates, of_entries, sorting_numbers
 from ..tensors.sparse_tensor import SparseTensor
 from ..tensors.validate import disorder
 from .attributes import LIKE
 from .elementwise import add
-from .reshaping import normalize_dim, transpose
+from .indexing import narrow
+from .naming import with_name
+from .reducing import amax, amin
+from .reshaping import flatten, movedim, normalize_dim, transpose
 
 
 def equal(input: Any, other: Any) -> bool:
@@ -59,69 +67,169 @@ def allclose(input: Any, other: Any, rtol: float = 1e-05, atol: float = 1e-08, e
 def topk(input: SparseTensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
     """The k largest or smallest entries along a dimension and their indices, dense; unstored entries are 0.
 
-    O(nnz log nnz + result). As in torch, the choice among equal entries is unspecified.
+    As in torch, the choice among equal entries is unspecified.
+
+    Complexity:
+        O(nnz + n k log n) for a result with n k values, and a conversion if the dimension is not the last one that the format stores.
 
     Raises:
-        SizeError: the dimension has fewer than k entries.
+        SizeError: the dimension has fewer than k entries, or the result exceeds the memory limit.
 
     >>> import numscorch as ns
     >>> topk(ns.from_torch(torch.tensor([[0.0, -1.0, 5.0]])), 2).values
     tensor([[5., 0.]])
     """
-    return torch.return_types.topk(first_of(input, k, dim, largest))
+    return torch.return_types.topk(chosen_of_rows(input, k, dim, lambda values, _: values.topk(k, 1, largest, sorted).indices))
 
 
-def first_of(input: SparseTensor, k: int, dim: int, largest: bool, nan_first: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
-    """The result of :func:`topk` as a tuple; with ``nan_first``, NaN comes before all numbers, whether ``largest`` or not.
+def chosen_of_rows(
+    input: SparseTensor, k: int, dim: int, choose: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Choose k entries along a dimension; returns their values and indices, both dense.
+
+    Rows with equally many stored entries form dense matrices, so that torch handles many rows at once, and nothing is padded.
+
+    Args:
+        input: the tensor.
+        k: number of entries to choose.
+        dim: the dimension.
+        choose: a function of a matrix of values and a matrix of coordinates that returns k columns for each row. The values are
+            all stored ones, followed by a 0 for each of the first unstored entries, whose coordinates are given, k at most.
 
     Raises:
-        SizeError: the dimension has fewer than k entries.
+        SizeError: the dimension has fewer than k entries, or the result exceeds the memory limit.
     """
     at = normalize_dim(dim, input.ndim) if input.ndim else 0
     if not input.ndim or not 0 <= k <= input.shape[at]:
         raise SizeError(f"topk of {k} entries along dim {dim} of shape {tuple(input.shape)}: the dimension has fewer entries")
-    transposed_ = transpose(input, at, input.ndim - 1)
-    where, suggestion = f"k={k} of shape {tuple(input.shape)}", "use a smaller k, or compute it in parts"
-    check_entries(prod(transposed_.shape[:-1]) * k, 4, COORDINATE, "the dense result", where, suggestion)
-    *rows, columns = coordinates(transposed_.pattern)
-    *sizes, size = transposed_.shape
-    row = numbered(rows, sizes).expand(len(columns))
-    free_row, free_column = _unstored(row, columns, (prod(sizes), size), k)
-    row, columns, values = torch.cat([row, free_row]), torch.cat([columns, free_column]), values_of(transposed_)
-    values = torch.cat([values, values.new_zeros(len(free_row))])
-    order = torch.argsort(columns)
-    order = order[_order(values.detach()[order], largest, nan_first)]
-    leading = _leading(row, order, prod(sizes), k).reshape(*sizes, k)
-    return values[leading].transpose(at, -1), columns[leading].transpose(at, -1)
+    *sizes, size = transpose(input, at, input.ndim - 1).shape
+    where = f"k={k} of shape {tuple(input.shape)}"
+    check_entries(prod(sizes) * k, 4, COORDINATE, "the dense result", where, "use a smaller k, or compute it in parts")
+    rows = to_format(transpose(input, at, input.ndim - 1), rows_of(input.ndim))
+    pos, crd = rows.pattern.arrays[-1]
+    values = rows.values if rows.nnz else torch.cat([rows.values, rows.values.new_zeros(1)])  # so that there is a value to gather
+    read = values.detach().to(torch.uint8) if values.dtype == torch.bool else values.detach()  # torch.topk does not support bool
+    lengths, order = sorting_numbers(np.diff(as_numpy(pos)).astype(np.int64))
+    positions, columns = [], []
+    for start, stop in pairwise([0, *np.flatnonzero(np.diff(lengths)) + 1, len(order)]):
+        length = int(lengths[start]) if start < stop else 0
+        for group in torch.from_numpy(order[start:stop]).split(max(tuning.CHOICE_VALUES // max(length + k, 1), 1)):
+            first = pos.index_select(0, group).to(torch.int64)
+            stored, entries = (array.unfold(0, length, 1).index_select(0, first) for array in (crd, read))
+            free = _unstored(stored, min(k, size - length))
+            place = choose(torch.cat([entries, entries.new_zeros(free.shape)], 1), free)
+            positions.append(torch.where(place < length, first[:, None] + place, -1))
+            columns.append(torch.cat([stored, free], 1).gather(1, place))
+    back = torch.from_numpy(np.argsort(order))
+    position, column = (torch.cat(parts).index_select(0, back).reshape(*sizes, k).transpose(at, -1) for parts in (positions, columns))
+    return values[position.clamp(min=0)].masked_fill(position < 0, 0), column.to(torch.int64)
 
 
-def _order(values: torch.Tensor, largest: bool, nan_first: bool) -> torch.Tensor:
-    """The stable sorting permutation of values, largest or smallest first."""
-    order = torch.sort(values, descending=largest, stable=True).indices
-    return order[torch.sort(values[order].isnan().to(torch.int8), descending=True, stable=True).indices] if nan_first else order
+def rows_of(order: int) -> Format:
+    """The format that stores the last dimension of a tensor in sorted rows, such as CSR."""
+    return Format("d" * (order - 1) + "s")
 
 
-def _leading(row: torch.Tensor, order: torch.Tensor, rows: int, k: int) -> torch.Tensor:
-    """The first k entries of each row in a given order, shape (rows, k). No array's size depends on ``order``, so vmap may batch it."""
-    starts = torch.searchsorted(torch.sort(row).values, torch.arange(rows))
-    order = order[torch.sort(row[order], stable=True).indices]
-    return order[starts[:, None] + torch.arange(k)]
+def _unstored(stored: torch.Tensor, k: int) -> torch.Tensor:
+    """The first k unstored coordinates of each row, given the sorted stored ones.
 
+    The n-th unstored coordinate follows all stored ones that have at most n unstored ones before them.
 
-def _unstored(row: torch.Tensor, column: torch.Tensor, shape: tuple[int, int], k: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Row and column of the first k unstored entries of each row.
-
-    The n-th unstored entry follows all stored entries that have at most n unstored entries before them.
+    >>> _unstored(torch.tensor([[0, 2, 3], [4, 5, 6]]), 2).tolist()
+    [[1, 4], [0, 1]]
     """
-    rows, size = shape
-    ranks, number = (column, size) if rows * size <= INT64_MAX else (torch.unique(column, return_inverse=True)[1], len(column))
-    order = torch.argsort(row * number + ranks)
-    row, column = row[order], column[order]
-    starts = torch.searchsorted(row, torch.arange(rows + 1))
-    behind = (column - (torch.arange(len(row)) - starts[row])).clamp(max=k)
-    every, nth = torch.arange(rows).repeat_interleave(k), torch.arange(k).repeat(rows)
-    free = nth + torch.searchsorted(row * (k + 1) + behind, every * (k + 1) + nth, right=True) - starts[every]
-    return every[free < size], free[free < size]
+    nth = torch.arange(k, dtype=stored.dtype).repeat(len(stored), 1)
+    before = stored - torch.arange(stored.shape[1], dtype=stored.dtype)
+    return nth + torch.searchsorted(before, nth, right=True).to(stored.dtype)
+
+
+def _extreme(input: SparseTensor, dim: int, is_largest: bool) -> tuple[torch.Tensor, torch.Tensor]:
+    """The first extreme entry along a dimension and its index; the dimension is kept.
+
+    Kernels find the extreme value, and the smallest index of a stored entry with this value; an unstored 0 may come before it.
+    Gradients and long, almost empty dimensions need the entries in rows.
+
+    Raises:
+        SizeError: the dimension has no entries, or the result exceeds the memory limit.
+    """
+    at, size = (normalize_dim(dim, input.ndim), input.shape[dim]) if input.ndim else (0, 0)
+    if not can_copy(input.values) or not 0 < size <= tuning.COUNTED_COORDINATES * max(input.nnz, 1 << 10):
+        return chosen_of_rows(input, 1, dim, partial(_first_of_rows, torch.max if is_largest else torch.min))
+    extreme = strided((amax if is_largest else amin)(input, at))
+    exact = torch.int64 if not input.dtype.is_floating_point else torch.float32 if size <= 1 << 24 else torch.float64
+    ranked = evaluate_parts(_ranking(input.ndim, at), {"A": input, "m": extreme, "n": torch.arange(size, 0, -1, dtype=exact)}, None)
+    index = size - strided(amax(ranked, at)).to(torch.int64)
+    index = torch.where(extreme == 0, torch.minimum(index, _first_unstored(movedim(input, at, -1))), index)
+    return extreme.unsqueeze(at), index.unsqueeze(at)
+
+
+@lru_cache(maxsize=64)
+def _ranking(order: int, at: int) -> str:
+    """Rank the coordinates of the entries that equal the extreme ``m`` along a dimension, or are NaN; other entries become 0.
+
+    >>> _ranking(2, 1)
+    'K[i0,i1] = stored(A[i0,i1]) * ((A[i0,i1] == m[i0]) + (A[i0,i1] != A[i0,i1])) * n[i1]'
+    """
+    names = [f"i{d}" for d in range(order)]
+    entry, kept = f"A[{','.join(names)}]", ",".join(names[:at] + names[at + 1 :])
+    return f"K{entry[1:]} = stored({entry}) * (({entry} == m{f'[{kept}]' * bool(kept)}) + ({entry} != {entry})) * n[i{at}]"
+
+
+def _first_of_rows(extreme: Callable[..., Any], values: torch.Tensor, free: torch.Tensor) -> torch.Tensor:
+    """The column of the first extreme value, or of NaN, in each row of :func:`chosen_of_rows`."""
+    value, place = extreme(values, 1, keepdim=True)
+    is_unstored = (value == 0) & (place >= free)  # all coordinates before the first unstored one are stored
+    return torch.where(is_unstored, values.shape[1] - 1, place) if free.shape[1] else place
+
+
+def _first_unstored(A: SparseTensor, width: int = 64) -> torch.Tensor:
+    """The first unstored coordinate of each row, along the last dimension; its size if all are stored.
+
+    If the format does not store rows side by side, their first ``width`` coordinates are converted; more if some row has all of them.
+    """
+    size = A.shape[-1]
+    width = size if A.format.mode_order[-1] == A.ndim - 1 else min(width, size)
+    part = A if width == size else narrow(A, A.ndim - 1, 0, width)
+    pos, crd = to_format(part, rows_of(A.ndim)).pattern.level_arrays(A.ndim - 1)
+    first = np.zeros(len(pos) - 1, np.int64)
+    rows = np.searchsorted(pos, np.flatnonzero(crd == 0), "right") - 1
+    lengths = pos[rows + 1] - pos[rows]
+    for step in [1 << bit for bit in reversed(range(width.bit_length()))]:
+        count = np.minimum(first[rows] + step, lengths)
+        first[rows] = np.where(crd[pos[rows] + count - 1] == count - 1, count, first[rows])
+    if width < size and (first == width).any():
+        return _first_unstored(A, width * width)
+    return torch.from_numpy(first.reshape(A.shape[:-1]))
+
+
+def _extreme_of(name: str, is_largest: bool) -> Callable[..., Any]:
+    """torch.max or torch.min: of all entries, along a dimension with indices, or element-wise for two tensors."""
+
+    def extreme(input: Any, other: Any = None, keepdim: bool = False, *, dim: Any = None) -> Any:
+        if isinstance(other, torch.Tensor | SparseTensor):
+            return getattr(torch, f"{name}imum")(input, other)
+        dim = other if dim is None else as_integer(dim)
+        if dim is None:
+            return (amax if is_largest else amin)(input)
+        results = _extreme(input, dim, is_largest)
+        return getattr(torch.return_types, name)(results if keepdim else (result.squeeze(dim) for result in results))
+
+    return with_name(extreme, name, f"torch.{name} of all entries, stored or not; with ``dim``, values and indices.")
+
+
+def _index_of(name: str, is_largest: bool) -> Callable[..., Any]:
+    def places(input: SparseTensor, dim: int | None = None, keepdim: bool = False) -> torch.Tensor:
+        if dim is None:
+            return places(flatten(input), 0).reshape([1] * input.ndim if keepdim else [])
+        index = _extreme(input, dim, is_largest)[1]
+        return index if keepdim else index.squeeze(dim)
+
+    return with_name(places, name, f"torch's {name}: the index of the first extreme entry, stored or not.")
+
+
+def aminmax(input: SparseTensor, *, dim: int | None = None, keepdim: bool = False) -> Any:
+    """The smallest and largest entries, stored or not, of the tensor or along a dimension."""
+    return torch.return_types.aminmax((amin(input, dim, keepdim), amax(input, dim, keepdim)))
 
 
 # ---- order of the entries
@@ -197,7 +305,12 @@ def eliminate_zeros(input: Any) -> Any:
 
 COMPARISON: dict[str, Callable[..., Any]] = {
     "allclose": allclose,
+    "aminmax": aminmax,
+    "argmax": _index_of("argmax", is_largest=True),
+    "argmin": _index_of("argmin", is_largest=False),
     "eliminate_zeros": eliminate_zeros,
     "equal": equal,
+    "max": _extreme_of("max", is_largest=True),
+    "min": _extreme_of("min", is_largest=False),
     "topk": topk,
 }

@@ -1,4 +1,4 @@
-"""Reductions that need several statements: variances, logsumexp, norms, and extremes with their indices. Unstored entries count as 0."""
+"""Reductions that need several statements: variances, logsumexp and norms. Unstored entries count as 0."""
 
 from __future__ import annotations
 
@@ -8,22 +8,21 @@ from typing import Any
 
 import torch
 
-from ..convert.values import densified, others_at, strided, values_of, with_entries
+from ..convert.values import as_stored, densified, strided
 from ..errors import UnsupportedError
 from ..frontend.datatypes import computed_in
-from ..tensors.arrays import as_integer
 from ..tensors.packing import at_entries
 from ..tensors.sparse_tensor import SparseTensor
-from .comparison import first_of
-from .elementwise import div
+from .elementwise import div, mul
 from .naming import with_name
-from .reducing import Dim, amax, amin, normalize_dims, sum as total
-from .reshaping import flatten
+from .reducing import Dim, amax, normalize_dims, sum as total
 
 
-def _sum_at(A: SparseTensor, values: torch.Tensor, dim: Any) -> torch.Tensor:
-    """The dense sum of values at a tensor's entries; reduced dimensions are kept."""
-    return strided(total(with_entries(A, values), dim, keepdim=True))
+def _sum_of(A: SparseTensor, function: Callable[..., torch.Tensor], dim: Any, *others: torch.Tensor) -> torch.Tensor:
+    """The dense sum of a function of the entries and of broadcast tensors at the entries; reduced dimensions are kept."""
+    ones = A.with_values(torch.ones_like(A.values))
+    values = at_entries(A.pattern, function, A.values, *(as_stored(mul(ones, other), A.pattern) for other in others))
+    return strided(total(A.with_values(values), dim, keepdim=True))
 
 
 def _drop_dims(statistic: torch.Tensor, dim: Any, keepdim: bool) -> torch.Tensor:
@@ -40,10 +39,9 @@ def _moments(input: SparseTensor, dim: Dim, correction: float) -> tuple[torch.Te
         raise UnsupportedError(f"the variance of {input.dtype} values is not an integer: convert with .to(torch.float32)")
     wide = input.to(computed_in(input.dtype))
     number = float(prod(input.shape[d] for d in normalize_dims(dim, input.ndim)))  # may exceed int64
-    values = values_of(wide)
-    mean = _sum_at(wide, values, dim) / number if number else _sum_at(wide, values, dim) * torch.nan
-    missing = number - _sum_at(wide, torch.ones_like(values.detach().real), dim)
-    squares = _sum_at(wide, _square(values - others_at(wide, mean)), dim) + missing * _square(mean)
+    mean = strided(total(wide, dim, keepdim=True)) / (number or torch.nan)
+    missing = number - _sum_of(wide, lambda values: torch.ones_like(values.real), dim)
+    squares = _sum_of(wide, lambda values, means: _square(values - means), dim, mean) + missing * _square(mean)
     return squares / max(number - correction, 0), mean
 
 
@@ -75,12 +73,11 @@ def logsumexp(input: SparseTensor, dim: Any, keepdim: bool = False) -> torch.Ten
     input = input if input.dtype.is_floating_point or input.dtype.is_complex else input.to(torch.get_default_dtype())
     wide = input.to(computed_in(input.dtype))
     number = float(prod(input.shape[d] for d in normalize_dims(dim, input.ndim)))  # may exceed int64
-    values = values_of(wide)
-    largest = strided(amax(wide.detach(), dim, keepdim=True)) if number else _sum_at(wide, values.detach(), dim)
+    largest = strided((amax if number else total)(wide.detach(), dim, keepdim=True))
     largest = torch.nan_to_num(largest, nan=0, posinf=0, neginf=0)
-    missing = number - _sum_at(wide, torch.ones_like(values.detach()), dim)
+    missing = number - _sum_of(wide, torch.ones_like, dim)
     beside = torch.where(missing > 0, missing * torch.exp(-largest), torch.zeros_like(missing))
-    powers = _sum_at(wide, torch.exp(values - others_at(wide, largest)), dim) + beside
+    powers = _sum_of(wide, lambda values, most: torch.exp(values - most), dim, largest) + beside
     return _drop_dims(powers.log() + largest, dim, keepdim).to(input.dtype)
 
 
@@ -118,10 +115,8 @@ def power(values: torch.Tensor, order: float) -> torch.Tensor:
 def linalg_norm(A: SparseTensor, ord: Any = None, dim: Any = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Any:
     """torch.linalg.norm; matrix norms other than "fro", 1 and inf make the matrix dense."""
     dims = [0, 1] if dim is None and A.ndim == 2 else list(dim) if isinstance(dim, list | tuple) else []
-    if ord is None or len(dims) != 2:
+    if ord in (None, "fro") or len(dims) != 2:
         return norm(A, 2 if ord is None else ord, dim, keepdim, dtype)
-    if ord == "fro":
-        return norm(A, 2, tuple(dims), keepdim, dtype)
     if ord in (1, inf) and not keepdim and A.ndim == 2:
         sums = total(abs(A if dtype is None else A.to(dtype)), dims[0] if ord == 1 else dims[1])
         return sums.amax() if len(sums) else sums.sum()
@@ -138,38 +133,6 @@ def normalize(input: SparseTensor, p: float = 2.0, dim: Any = 1, eps: float = 1e
     return div(input, strided(norm(input, p, dim, keepdim=True)).clamp_min(eps))
 
 
-def _extreme(name: str, reduction: Callable[..., Any]) -> Callable[..., Any]:
-    """torch.max or torch.min: of all entries, along a dimension with indices, or element-wise for two tensors."""
-    pairs = getattr(torch, f"{name}imum")
-    kinds = getattr(torch.return_types, name)
-
-    def extreme(input: Any, other: Any = None, keepdim: bool = False, *, dim: Any = None) -> Any:
-        if isinstance(other, torch.Tensor | SparseTensor):
-            return pairs(input, other)
-        dim = other if dim is None else as_integer(dim)
-        if dim is None:
-            return reduction(input)
-        results = first_of(input, 1, dim, name == "max", nan_first=True)
-        return kinds(results if keepdim else (result.squeeze(dim) for result in results))
-
-    return with_name(extreme, name, f"torch.{name} of all entries, stored or not; with ``dim``, values and indices.")
-
-
-def _arg_extreme(name: str) -> Callable[..., Any]:
-    def places(input: SparseTensor, dim: int | None = None, keepdim: bool = False) -> torch.Tensor:
-        if dim is None:
-            return places(flatten(input), 0).reshape([1] * input.ndim if keepdim else [])
-        results = first_of(input, 1, dim, name == "argmax", nan_first=True)[1]
-        return results if keepdim else results.squeeze(dim)
-
-    return with_name(places, name, f"torch's {name}: the index of the first extreme entry, stored or not.")
-
-
-def aminmax(input: SparseTensor, *, dim: int | None = None, keepdim: bool = False) -> Any:
-    """The smallest and largest entries, stored or not, of the tensor or along a dimension."""
-    return torch.return_types.aminmax((amin(input, dim, keepdim), amax(input, dim, keepdim)))
-
-
 def nansum(input: SparseTensor, dim: Dim = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Any:
     """The sum of the entries that are not NaN."""
     numbers = at_entries(input.pattern, lambda values: torch.where(torch.isnan(values), 0, values), input._values)
@@ -177,13 +140,10 @@ def nansum(input: SparseTensor, dim: Dim = None, keepdim: bool = False, *, dtype
 
 
 STATISTICS: dict[str, Callable[..., Any]] = {
-    "aminmax": aminmax,
-    "argmax": _arg_extreme("argmax"),
-    "argmin": _arg_extreme("argmin"),
-    "count_nonzero": lambda input, dim=None: total(input != 0, dim),
+    "count_nonzero": lambda input, dim=None: (
+        torch.count_nonzero(at_entries(input.pattern, torch.detach, input.values)) if dim is None else total(input != 0, dim)
+    ),
     "logsumexp": logsumexp,
-    "max": _extreme("max", amax),
-    "min": _extreme("min", amin),
     "nansum": nansum,
     "norm": norm,
     "normalize": normalize,

@@ -110,6 +110,7 @@ COUNTED_COORDINATES = 4  # coordinates per entry up to which a count is kept for
 NARROW_STARTS = 1 << 12  # entries up to which row starts are counted as int32; for more entries, a copy is faster; bench_convert
 SEARCHED_ROWS = 32  # entries per row from which row starts are searched for instead of counted; bench_convert
 LISTED_VALUES = 1 << 17  # values of a dense tensor up to which NumPy lists its nonzeros faster than a kernel; bench_convert
+CHOICE_VALUES = 1 << 18  # values of a dense matrix from which torch chooses entries of each row at once; topk, 57 million entries
 
 # -- Statistics of patterns (tensors/pattern.py)
 

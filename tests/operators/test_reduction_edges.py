@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -69,6 +70,36 @@ def test_axis_is_dim(name: str) -> None:
         getattr(A, name)(axis=1, dim=1)
     if name in ("sum", "amax", "var", "logsumexp"):
         assert getattr(torch, name)(A, axis=1, keepdims=True).shape == (4, 1)
+
+
+STATISTICS: dict[str, Callable[[Any, Any], Any]] = {
+    "var": lambda t, dim: torch.var(t, dim),
+    "std_mean": lambda t, dim: torch.stack(torch.std_mean(t, dim, correction=0)),
+    "logsumexp": lambda t, dim: torch.logsumexp(t, (0, 1) if dim is None else dim),
+    "norm": lambda t, dim: torch.norm(t, 2, dim),
+}
+
+
+@pytest.mark.parametrize("dim", [None, 0, 1])
+@pytest.mark.parametrize("name", STATISTICS)
+@pytest.mark.parametrize("format", [ns.CSR, ns.CSC, ns.COO(2), "dd", ns.BCSR(3, 3), ns.DIA, *GAPS], ids=str)
+def test_statistics_of_any_format(format: Any, name: str, dim: Any) -> None:
+    """Blocks of 3 x 3 extend past the edges of the matrix. Gradients equal those of the dense matrix."""
+    A = matrix(torch.tensor([1.0, -2.0, 3.0, 0.0, -5.0, 6.0], dtype=torch.float64)).to(format)
+    A.values.requires_grad_()
+    result, expected = STATISTICS[name](A, dim), STATISTICS[name](A.to_dense(), dim)
+    torch.testing.assert_close(result, expected)
+    torch.testing.assert_close(*(torch.autograd.grad(t.sum(), A.values)[0] for t in (result, expected)))
+
+
+@pytest.mark.parametrize("format", [ns.CSR, ns.COO(2), "dd", ns.BCSR(3, 3), *GAPS], ids=str)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int64, torch.bool, torch.float16])
+def test_nonzeros_and_truths_of_any_format(format: Any, dtype: torch.dtype) -> None:
+    A = matrix(torch.tensor([1, 0, 3, 0, 5, 6])).to(format).to(dtype)
+    for dim in (None, 0, 1):
+        for name in ("count_nonzero", "any", "all"):
+            result, expected = (getattr(torch, name)(t, *([] if dim is None else [dim])) for t in (A, A.to_dense()))
+            torch.testing.assert_close(result, expected)
 
 
 def test_maxima_under_vmap() -> None:
