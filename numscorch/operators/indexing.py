@@ -16,68 +16,28 @@ from ..convert.values import densified, looked_up, values_of
 from ..errors import IndexKindError, OperandError, RangeError, SizeError, UnsupportedError
 from ..frontend.broadcasting import broadcast_shape
 from ..ir.format import COO
-from ..ir.levels import Dense
 from ..machine.memory import COORDINATE, check_entries
 from ..tensors.arrays import as_integer
 from ..tensors.modes import as_numpy
 from ..tensors.packing import check_countable, coordinates, numbered, sorting
+from ..tensors.restriction import Numbers, has_fibres, is_whole, select as restrict
 from ..tensors.sparse_tensor import SparseTensor
 from .elementwise import as_own, is_sparse
-from .reshaping import Moved, normalize_dim, rearranged, reshape
+from .reshaping import fitting, normalize_dim, rebuilt, reshape
 
 NUMBERS = (torch.int8, torch.int16, torch.int32, torch.int64)  # data types of integer indices; other types are masks or invalid
-Coordinates = range | tuple[int, ...]  # coordinates of one dimension in their new order; coordinates outside of the tensor are empty
-Selection = int | Coordinates  # an integer removes the dimension
+Selection = int | Numbers  # an integer removes the dimension
 
 
 def select_coordinates(input: SparseTensor, selections: Sequence[Selection]) -> Any:
     """A copy of the entries at the selected coordinates, one selection for each dimension."""
-    if all(selection == range(size) for selection, size in zip(selections, input.shape, strict=True)):
+    if all(not isinstance(selection, int) and is_whole(selection, size) for selection, size in zip(selections, input.shape, strict=True)):
         return input.clone()
     selected = [range(selection, selection + 1) if isinstance(selection, int) else selection for selection in selections]
     remaining = [d for d, selection in enumerate(selections) if not isinstance(selection, int)]
-
-    def move(indices: np.ndarray) -> Moved:
-        columns, kept = list(indices), np.arange(indices.shape[1])
-        for d, size in enumerate(input.shape):
-            if selected[d] != range(size):
-                places, which = _matches(columns[d], selected[d])
-                columns, kept = [column[which] for column in columns], kept[which]
-                columns[d] = places
-        return np.array([columns[d] for d in remaining], np.int64).reshape(len(remaining), len(kept)), kept
-
-    key = ("selected", *selections) if all(isinstance(selection, range) for selection in selections) else None
-    return rearranged(input, key, [len(selected[d]) for d in remaining], move, rows=lambda: _rows(input, selected))
-
-
-def _rows(input: SparseTensor, selected: Sequence[Coordinates]) -> np.ndarray | None:
-    """The selected coordinates of a dense first level, sorted; None if the first level is not dense, or all coordinates are selected."""
-    level, part = input.format.levels[0], input.format.parts[0]
-    rows, size = selected[part.dimension], input.shape[part.dimension]
-    if not isinstance(level, Dense) or not part.is_whole or (isinstance(rows, range) and len(rows) >= size):
-        return None
-    if isinstance(rows, range):
-        return np.arange(max(rows.start, 0), min(rows.stop, size), rows.step)
-    return np.unique(np.array(rows, np.int64))
-
-
-def _matches(coordinates: np.ndarray, numbers: Coordinates) -> tuple[np.ndarray, np.ndarray | slice]:
-    """Find coordinates among the selected numbers; return their positions in ``numbers``, and the indices of the coordinates found.
-
-    A coordinate that ``numbers`` repeats is found several times.
-    """
-    if isinstance(numbers, range):
-        places, remainder = np.divmod(coordinates - numbers.start, numbers.step)
-        inside = (remainder == 0) & (places >= 0) & (places < len(numbers))
-        return places[inside], slice(None) if inside.all() else np.flatnonzero(inside)
-    targets = np.array(numbers, np.int64)
-    order = np.argsort(targets, kind="stable")
-    first, last = (np.searchsorted(targets[order], coordinates, side) for side in ("left", "right"))
-    counts = last - first
-    check_entries(int(counts.sum()), 2, COORDINATE, "the result", f"{len(numbers)} indices", "index in parts, each of fewer numbers")
-    sources = np.repeat(np.arange(len(coordinates)), counts)
-    offsets = np.arange(len(sources)) - np.repeat(np.cumsum(counts) - counts, counts)
-    return order[first[sources] + offsets], sources
+    key = None if any(isinstance(selection, np.ndarray) for selection in selections) else ("selected", *selections)
+    shape = tuple(len(selected[d]) for d in remaining)
+    return rebuilt(input, key, shape, lambda: restrict(input.pattern, selected, remaining, fitting(input, shape, True)))
 
 
 def as_plain_index(key: Any) -> Any:
@@ -114,7 +74,7 @@ def selection_of(key: Any, size: int, dim: int) -> Selection:
             raise SizeError(f"a step of {key.step} along dim {dim}: it must be positive, as in torch")
         return range(*key.indices(size))
     if isinstance(key, torch.Tensor):
-        return tuple(in_range(key, size, dim).tolist())
+        return as_numpy(in_range(key, size, dim))
     if not -size <= key < size:
         raise RangeError(f"index {key} is out of range along dim {dim}, whose size is {size}")
     return key % size
@@ -126,6 +86,8 @@ def in_range(numbers: torch.Tensor, size: int, dim: int) -> torch.Tensor:
     Raises:
         RangeError: a coordinate is out of range.
     """
+    if not numbers.numel() or (numbers.min() >= 0 and numbers.max() < size):
+        return numbers
     outside = ((numbers < -size) | (numbers >= size)).nonzero()
     if len(outside):
         raise RangeError(f"index {int(numbers[tuple(outside[0])])} is out of range along dim {dim}, whose size is {size}")
@@ -166,14 +128,20 @@ def getitem(input: SparseTensor, key: Any) -> Any:
     >>> A[[0, 1], [1, 0]], A[A > 2]
     (tensor([2., 3.]), tensor([3., 4.]))
     """
-    indices = list(map(as_plain_index, key if isinstance(key, tuple) else (key,)))
+    if isinstance(key, SparseTensor) and key.dtype == torch.bool and _shares_entries(input, key):
+        return input.values.index_select(0, torch.from_numpy(np.flatnonzero(as_numpy(key.values))))
+    given = key if isinstance(key, tuple) else (key,)
+    if len(given) <= input.ndim and all(type(key_) is int or type(key_) is slice for key_ in given):
+        given = (*given, *[slice(None)] * (input.ndim - len(given)))
+        return select_coordinates(input, list(map(selection_of, given, input.shape, range(input.ndim))))
+    indices = list(map(as_plain_index, given))
     for key_ in indices:
         if not isinstance(key_, INDICES):
             raise IndexKindError(f"{key_!r} as index: index by integers, slices, None, ..., lists of integers, masks and tensors")
     keys = expand_keys(_without_masks(indices, input), input.ndim)
     lists = [key_ for key_ in keys if isinstance(key_, torch.Tensor)]
-    is_selection = len(lists) == 1 and lists[0].ndim == 1 and not any(is_sparse(key_) for key_ in indices)
-    simple = [slice(None) if isinstance(key_, torch.Tensor) and not is_selection else key_ for key_ in keys]
+    is_selection = _is_outer(keys) and not any(is_sparse(key_) for key_ in indices)
+    simple = [key_ if not isinstance(key_, torch.Tensor) else key_.reshape(-1) if is_selection else slice(None) for key_ in keys]
     selected = [key_ for key_ in simple if key_ is not None]
     result = select_coordinates(input, [selection_of(*args) for args in zip(selected, input.shape, range(input.ndim), strict=True)])
     keys, sizes = [key_ for key_ in keys if not isinstance(key_, int)], iter(result.shape)
@@ -181,6 +149,22 @@ def getitem(input: SparseTensor, key: Any) -> Any:
         result = result.reshape([1 if key_ is None else next(sizes) for key_ in keys])
     places = [at for at, key_ in enumerate(keys) if isinstance(key_, torch.Tensor)]
     return _picked(result, places, lists) if lists and not is_selection else result
+
+
+def _is_outer(keys: Sequence[Any]) -> bool:
+    """Whether each index tensor varies along a dimension of its own, as of ``np.ix_``, and they index adjacent dimensions in order."""
+    keys = [key for key in keys if not isinstance(key, int)]
+    places = [at for at, key in enumerate(keys) if isinstance(key, torch.Tensor)]
+    order = max((keys[at].ndim for at in places), default=0)
+    axes = [(number, axis, size) for number, at in enumerate(places) for axis, size in enumerate(keys[at].shape, order - keys[at].ndim)]
+    is_adjacent = not places or places[-1] - places[0] < len(places)
+    return is_adjacent and order == len(places) and all(axis == number or size == 1 for number, axis, size in axes)
+
+
+def _shares_entries(input: SparseTensor, mask: SparseTensor) -> bool:
+    """Whether a mask stores the entries of a tensor, in row-major order."""
+    format = input.format
+    return format.is_row_major and format.is_ordered and has_fibres(format) and input.pattern.stores_as(mask.pattern)
 
 
 LISTS = (list, range, torch.Tensor, np.ndarray, SparseTensor)
@@ -234,7 +218,7 @@ def _as_indices(key: Any) -> Any:
 def _places_of(mask: Any) -> Any:
     """The coordinates of a mask's True entries, in row-major order."""
     if not isinstance(mask, SparseTensor):
-        return mask.nonzero(as_tuple=True)
+        return tuple(map(torch.from_numpy, np.nonzero(as_numpy(mask))))  # 5 times as fast as torch's
     entries = mask.to(COO(mask.ndim))
     return coordinates(entries.pattern)[:, values_of(entries)]
 

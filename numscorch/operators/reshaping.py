@@ -25,11 +25,13 @@ from ..machine.memory import check_entries
 from ..schedule import tuning
 from ..tensors.arrays import as_integer, as_integers, as_shape
 from ..tensors.modes import as_numpy, made_outside
-from ..tensors.packing import entries_in, is_identity, numbered, pack
+from ..tensors.packing import coordinates, is_identity, numbered, pack, positions_of
+from ..tensors.pattern import Pattern
 from ..tensors.sparse_tensor import SparseTensor
 from .naming import with_name
 
 MOST_MOVES = 32  # moves cached per pattern
+Packed = tuple[Pattern, np.ndarray | None, np.ndarray]  # the result of ``pack``; None for slots 0, 1, 2, ...
 Moved = np.ndarray | tuple[np.ndarray, np.ndarray]  # new coordinates of all entries in order; or coordinates, and their entries' indices
 
 
@@ -41,7 +43,6 @@ def rearranged(
     keep: Callable[[np.ndarray], np.ndarray] | None = None,
     order: bool = True,
     copies: int = 1,
-    rows: Callable[[], np.ndarray | None] = lambda: None,
 ) -> Any:
     """Move a tensor's entries to the coordinates that ``move`` computes, in a tensor of another shape.
 
@@ -53,7 +54,6 @@ def rearranged(
         keep: maps coordinates to a mask of those that are moved; all by default.
         order: whether the result has the dimensions of ``A`` in the same order, so that the format of ``A`` can be kept.
         copies: number of result entries for each entry of ``A``.
-        rows: returns the coordinates of a dense first level whose entries are moved; None for all.
 
     Raises:
         SizeError: the copies exceed the memory limit, or a size exceeds int64.
@@ -62,27 +62,38 @@ def rearranged(
     if copies > 1:
         check_copies(copies * A.nnz, shape, A)
 
-    def build() -> Conversion:
-        indices, positions = entries_in(A.pattern, rows())
-        if keep is not None:
-            kept = np.flatnonzero(keep(indices))
-            indices, positions = indices[:, kept], kept if positions is None else positions[kept]
-        moved = move(indices)
+    def build() -> Packed:
+        indices = as_numpy(coordinates(A.pattern))
+        kept = None if keep is None else np.flatnonzero(keep(indices))
+        moved = move(indices if kept is None else indices[:, kept])
         places, sources = moved if isinstance(moved, tuple) else (moved, None)
         target, slots, source = pack(places, shape, fitting(A, shape, order), A.pattern.index_dtype)
         source = source if sources is None else sources[source]
-        source = source if positions is None else positions[source]
-        return Conversion(target, torch.from_numpy(source), None if is_identity(slots, target.nnz) else torch.from_numpy(slots))
+        return target, slots, positions_of(A.pattern, source if kept is None else kept[source])
+
+    return rebuilt(A, key, shape, build)
+
+
+def rebuilt(A: SparseTensor, key: Hashable, shape: tuple[int, ...], build: Callable[[], Packed]) -> Any:
+    """Move a tensor's values to the pattern that ``build`` makes, with its slots and the positions of the values, as ``pack`` does.
+
+    ``key`` identifies the move in the pattern's cache; None disables caching. A result without dimensions is a strided tensor.
+    """
+
+    def convert() -> Conversion:
+        target, slots, source = build()
+        is_full = slots is None or is_identity(slots, target.nnz)
+        return Conversion(target, torch.from_numpy(source), None if is_full else torch.from_numpy(slots))
 
     moves: dict[Hashable, Conversion] = {} if key is None else A.pattern.remember("moves", dict)
     if key not in moves:
         if len(moves) >= MOST_MOVES:
             moves.clear()
-        moves[key] = made_outside(build)
+        moves[key] = made_outside(convert)
     conversion = moves[key]
     values = conversion.tensor(A.values)
     if shape:
-        return SparseTensor(conversion.pattern, values)
+        return SparseTensor.trusted(conversion.pattern, values)
     return values.any() if values.dtype == torch.bool else values.sum(dtype=values.dtype)
 
 

@@ -335,23 +335,6 @@ def has_gaps(pattern: Pattern) -> bool:
     return not pattern.format.is_plain and prod(pattern.format.sizes(pattern.shape)) != prod(pattern.shape)
 
 
-def entries_in(pattern: Pattern, rows: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray | None]:
-    """The coordinates of the entries in some rows, and the positions of their values (None if the positions are 0, 1, 2, ...).
-
-    Args:
-        pattern: the pattern; its first level is dense if rows are given.
-        rows: increasing coordinates of the first level; only their entries are read. None for all entries.
-
-    >>> entries_in(pack(np.array([[1, 0], [0, 2]]), (2, 3), Format("ds"))[0], np.array([1]))
-    (array([[1],
-           [0]]), array([1]))
-    """
-    if rows is None:
-        table, positions = _unpacked(pattern)
-        return as_numpy(table), positions
-    return dimension_table(pattern, *level_coordinates(pattern, rows))
-
-
 def _unpacked(pattern: Pattern) -> tuple[torch.Tensor, np.ndarray | None]:
     return pattern.remember("coordinates", lambda: _unpack(pattern))
 
@@ -380,18 +363,19 @@ def dimension_table(pattern: Pattern, columns: Sequence[np.ndarray], positions: 
     return table, positions
 
 
-def level_coordinates(pattern: Pattern, rows: np.ndarray | None = None) -> tuple[list[np.ndarray], np.ndarray]:
+def level_coordinates(pattern: Pattern) -> tuple[list[np.ndarray], np.ndarray]:
     """The coordinate of every stored value in each level, and the positions of the values. O(nnz).
 
-    For blocked formats, these are block indices and indices inside blocks. If the first level is dense, ``rows`` selects coordinates of it.
+    For blocked formats, these are block indices and indices inside blocks.
 
     >>> columns, positions = level_coordinates(pack(np.array([[1, 0], [0, 2]]), (2, 3), Format("ds", (1, 0)))[0])
     >>> [column.tolist() for column in columns]
     [[0, 2], [1, 0]]
     """
-    sizes, columns = pattern.format.sizes(pattern.shape), [] if rows is None else [rows]
-    positions = np.zeros(1, dtype=np.int64) if rows is None else rows
-    for at, level in list(enumerate(pattern.format.levels))[len(columns) :]:
+    sizes = pattern.format.sizes(pattern.shape)
+    columns: list[np.ndarray] = []
+    positions = np.zeros(1, dtype=np.int64)
+    for at, level in enumerate(pattern.format.levels):
         children = level.unpack(pattern.level_arrays(at), Parents(positions, tuple(columns), at, sizes))
         if not (isinstance(children.counts, int) and children.counts == 1):
             columns = [np.repeat(column, children.counts) for column in columns]

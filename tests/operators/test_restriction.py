@@ -1,0 +1,240 @@
+"""Selections, joins and dropped zeros that restrict index arrays level by level, compared with dense torch."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from dense_values import as_dense
+
+import numscorch as ns
+from numscorch.tensors.restriction import has_fibres
+from numscorch.tensors.validate import validate
+
+LISTED_BY_COLUMNS = "(i, j) -> (j: compressed(unique=False), i: singleton)"
+BATCH_OF_LISTS = "(i, j, k) -> (i: dense, j: compressed(unique=False), k: singleton)"
+FORMATS = {
+    2: ["CSR", "CSC", "COO(2)", "DCSR", "DCSC", "do", "dd", LISTED_BY_COLUMNS, "BCSR(2, 2)"],
+    3: ["dds", "dss", "CSF(3)", "COO(3)", BATCH_OF_LISTS, "sds", "(i, j, k) -> (k: dense, i: compressed, j: compressed)"],
+}
+
+
+def drawn(numbers: np.random.Generator, fmt: str, order: int) -> tuple[ns.SparseTensor, torch.Tensor]:
+    """A random tensor, some of whose stored values are 0, with empty rows and columns, as SparseTensor and dense."""
+    shape = tuple(numbers.integers(0 if numbers.random() < 0.1 else 1, 9, order))
+    full = torch.from_numpy(numbers.uniform(1, 2, shape) * (numbers.random(shape) < numbers.choice([0.1, 0.4, 0.9])))
+    if fmt == "do":
+        full = torch.diag(torch.arange(1.0, 6.0))
+    A = ns.from_torch(full, fmt)
+    kept = torch.from_numpy(numbers.random(len(A.values)) < 0.8)
+    A = A.with_values(torch.where(kept, A.values, 0)).to(A.format)
+    if numbers.random() < 0.3:
+        A = wide(A)
+    return A, A.to_dense()
+
+
+def wide(A: ns.SparseTensor) -> ns.SparseTensor:
+    """The tensor with int64 index arrays."""
+    arrays = tuple(tuple(array.long() for array in level) for level in A.pattern.arrays)
+    return ns.SparseTensor(type(A.pattern)(A.format, A.pattern.shape, arrays), A.values)
+
+
+def key_of(numbers: np.random.Generator, size: int) -> Any:
+    """A random index of one dimension that keeps it."""
+    start, stop = numbers.integers(-size - 1, size + 2, 2).tolist()
+    at = (
+        torch.from_numpy(numbers.integers(-size, size, int(numbers.integers(0, 2 * size + 1))))
+        if size
+        else torch.zeros(0, dtype=torch.long)
+    )
+    mask = torch.from_numpy(numbers.random(size) < 0.5)
+    return random.Random(int(numbers.integers(1 << 30))).choice(
+        [slice(None), slice(start, stop), slice(start, None, int(numbers.integers(1, 4))), at, at.int(), at.unique(), mask]
+    )
+
+
+@pytest.mark.parametrize("fmt", [*FORMATS[2], *FORMATS[3]])
+def test_selections_of_every_dimension(fmt: str, scale: Callable[[int], int], interpreted: None) -> None:
+    numbers, order = np.random.default_rng(0), 3 if fmt in FORMATS[3] else 2
+    for _ in range(scale(1000)):
+        A, full = drawn(numbers, fmt, order)
+        key = [key_of(numbers, size) if numbers.random() < 0.7 else slice(None) for size in A.shape]
+        if sum(isinstance(k, torch.Tensor) for k in key) > 1:
+            key = [k if isinstance(k, slice) or d == 0 else slice(None) for d, k in enumerate(key)]
+        d = int(numbers.integers(order))
+        if A.shape[d] and numbers.random() < 0.3 and not any(isinstance(k, torch.Tensor) for k in key):
+            key[d] = int(numbers.integers(A.shape[d]))
+        B = A.with_values(A.values.clone().requires_grad_())
+        result, expected = B[tuple(key)], full[tuple(key)]
+        assert torch.equal(as_dense(result).detach(), expected), (fmt, key, full)
+        if isinstance(result, ns.SparseTensor):
+            validate(result.pattern)
+            assert result.pattern.index_dtype == A.pattern.index_dtype or not A.pattern.arrays[-1]
+            weights = torch.from_numpy(numbers.random(tuple(expected.shape)))
+            (result.to_dense() * weights).sum().backward()
+            leaf = full.clone().requires_grad_()
+            (leaf[tuple(key)] * weights).sum().backward()
+            torch.testing.assert_close(B.grad.to_dense(), leaf.grad * (A.with_values(torch.ones_like(A.values)).to_dense() != 0))
+
+
+@pytest.mark.parametrize("fmt", ["CSR", "CSC", "COO(2)", "DCSR", "BCSR(2, 2)", "dd"])
+def test_index_tensors_that_form_an_outer_product_select_a_matrix(fmt: str, interpreted: None) -> None:
+    full = torch.tensor([[0.0, 2.0, 0.0, 5.0], [3.0, 0.0, 4.0, 0.0], [0.0, 0.0, 7.0, 0.0]])
+    A, rows, columns = ns.from_torch(full, fmt), torch.tensor([2, 0, -3]), torch.tensor([3, 1, 1, 2])
+    for key in [
+        np.ix_(rows.numpy(), columns.numpy()),
+        (rows[:, None], columns),
+        (rows[:, None], columns[None]),
+        (rows[:, None], [1]),
+        ([[0]], columns),
+        (rows[:0, None], columns),
+        np.ix_([True, False, True], [False, True, True, False]),
+    ]:
+        result, expected = A[key], full[tuple(torch.as_tensor(part) for part in key)]
+        assert isinstance(result, ns.SparseTensor)
+        assert result.format == A[:2].format
+        assert torch.equal(result.to_dense(), expected)
+    for key in [(rows, columns[:3]), (rows[None], columns[:, None]), (rows[:, None], columns[:3].expand(3, 3))]:
+        assert isinstance(A[key], torch.Tensor)
+        assert torch.equal(A[key], full[key])
+    B = ns.from_torch(torch.stack([full, 2 * full]), "COO(3)")
+    assert torch.equal(B[:, rows[:, None], columns].to_dense(), B.to_dense()[:, rows[:, None], columns])
+    assert torch.equal(B[1, rows[:, None], columns].to_dense(), B.to_dense()[1, rows[:, None], columns])
+    assert torch.equal(as_dense(B[torch.tensor([[1], [0]]), :, columns]), B.to_dense()[torch.tensor([[1], [0]]), :, columns])
+
+
+def test_an_outer_product_is_assigned() -> None:
+    A = ns.from_torch(torch.ones(3, 4))
+    A[torch.tensor([[0], [2]]), torch.tensor([1, 3])] = torch.tensor([[5.0, 6.0], [7.0, 8.0]])
+    assert A.to_dense().tolist() == [[1, 5, 1, 6], [1, 1, 1, 1], [1, 7, 1, 8]]
+    B = ns.from_coo([[0, 99_999], [3, 5]], [1.0, 2.0], (100_000, 100_000), ns.CSR)
+    every = torch.arange(100_000)
+    B[every[:, None], every] = 0.0
+    assert B.values.tolist() == [0, 0]
+
+
+@pytest.mark.parametrize("dim", [0, 1])
+def test_lists_select_from_huge_dimensions(dim: int, interpreted: None) -> None:
+    """Dimensions with more coordinates than memory holds are searched, not tabulated."""
+    A = ns.from_coo([[0, 1, 2**40, 2**62], [5, 2**61, 3, 5]], [1.0, 2.0, 3.0, 4.0], (2**62 + 1, 2**62), ns.DCSR)
+    A = A if dim == 0 else A.t()
+    picked = torch.tensor([2**62, 7, 0, 2**62])
+    chosen = A.index_select(dim, picked)
+    chosen = chosen if dim == 0 else chosen.t()
+    assert torch.equal(
+        chosen[:, :6].to_dense(), torch.tensor([[0, 0, 0, 0, 0, 4.0], [0.0] * 6, [0, 0, 0, 0, 0, 1.0], [0, 0, 0, 0, 0, 4.0]])
+    )
+    assert chosen[:, 1::2].shape == (4, 2**61)
+    assert chosen[:, 1::2].values.tolist() == [4, 1, 4]
+
+
+def test_too_many_repeated_numbers_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NUMSCORCH_MEMORY_LIMIT", "1G")
+    A, repeated = ns.from_torch(torch.ones(1, 1 << 13)), torch.zeros(1 << 17, dtype=torch.long)
+    for B, dim in ((A, 0), (A.t(), 1), (A.to(ns.DCSR), 0), (A.to(ns.CSC), 0)):
+        with pytest.raises(ns.SizeError, match=r"(?s)the result, of \d+ entries, takes .* index in parts, each of fewer numbers"):
+            B.index_select(dim, repeated)
+
+
+def test_a_selection_keeps_no_memory_of_the_tensor() -> None:
+    A = ns.from_torch(torch.ones(50, 50))
+    for part in (A[3], A[3:5], A.t()[:, 3], A.to(ns.COO(2))[:40, :2]):
+        for array in part.pattern.views:
+            assert not isinstance(array.base, np.ndarray) or array.base.size == array.size
+            assert not any(np.shares_memory(array, whole) for whole in A.pattern.views)
+
+
+@pytest.mark.parametrize("level", ["compressed(bits=8)", "compressed(bits=16)"])
+def test_narrow_coordinates_stay_narrow(level: str) -> None:
+    full = torch.eye(20) + torch.eye(20).roll(3, 1)
+    A = ns.from_torch(full, f"(i, j) -> (i: dense, j: {level})")
+    for key in (slice(2, 7), torch.tensor([3, 3, 0]), slice(None, None, 3)):
+        assert A[:, key].format == A.format
+        assert torch.equal(A[:, key].to_dense(), full[:, key])
+    assert torch.equal(torch.nn.functional.pad(A, (2, 1)).to_dense(), torch.nn.functional.pad(full, (2, 1)))
+    if level == "compressed(bits=8)":
+        with pytest.raises(ns.FormatError, match="8-bit coordinates, but a size of 300"):
+            A[:, torch.zeros(300, dtype=torch.long)]
+
+
+# ---- masks
+
+
+@pytest.mark.parametrize("fmt", [*FORMATS[2], *FORMATS[3]])
+def test_a_mask_of_the_same_entries(fmt: str, interpreted: None) -> None:
+    numbers = np.random.default_rng(1)
+    for _ in range(10):
+        A, full = drawn(numbers, fmt, 3 if fmt in FORMATS[3] else 2)
+        for mask in (A > 1.5, (A > 1.5).to(A.format), wide(A) > 1.5, A.to("COO" if A.ndim == 1 else ns.COO(A.ndim)) > 1.5):
+            assert torch.equal(A[mask], full[full > 1.5])
+        leaf = A.values.clone().requires_grad_()
+        A.with_values(leaf)[A > 1.5].sum().backward()
+        assert torch.equal(leaf.grad, (A.values > 1.5).double())
+
+
+# ---- zeros
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.complex64, torch.int8, torch.bool])
+@pytest.mark.parametrize("fmt", [*FORMATS[2], *FORMATS[3], "(i, j) -> (i: dense, j: compressed(ordered=False))"])
+def test_stored_zeros_are_dropped(fmt: str, dtype: torch.dtype) -> None:
+    numbers = np.random.default_rng(2)
+    for _ in range(5):
+        A, full = drawn(numbers, fmt, 3 if fmt in FORMATS[3] else 2)
+        A, full = A.to(dtype), full.to(dtype)
+        B = A.eliminate_zeros() if fmt != "do" else A
+        validate(B.pattern)
+        assert B.format == A.format
+        assert torch.equal(B.to_dense(), full)
+        if has_fibres(A.format) and not A.format.is_dense and fmt != "do":
+            assert len(B.values) == int((full != 0).sum())
+            assert B.pattern.index_dtype == A.pattern.index_dtype
+            assert (B is A) == (len(B.values) == len(A.values))
+
+
+def test_not_a_number_is_no_zero_and_minus_zero_is() -> None:
+    A = ns.from_coo([[0, 0, 1], [0, 1, 1]], torch.tensor([torch.nan, -0.0, 1.0], requires_grad=True), (2, 2), ns.CSR)
+    B = A.eliminate_zeros()
+    assert (B.nnz, bool(B.values[0].isnan())) == (2, True)
+    B.values.sum().backward()
+    assert A.values.grad.tolist() == [1, 0, 1]
+
+
+# ---- joins
+
+
+@pytest.mark.parametrize("fmt", [*FORMATS[2], *FORMATS[3]])
+def test_joins_along_every_dimension(fmt: str, scale: Callable[[int], int], interpreted: None) -> None:
+    numbers, order = np.random.default_rng(3), 3 if fmt in FORMATS[3] else 2
+    others = FORMATS[order]
+    for _ in range(scale(400) if fmt != "do" else 0):
+        A, full = drawn(numbers, fmt, order)
+        dim, tensors, parts = int(numbers.integers(order)), [A], [full]
+        for size in numbers.integers(0, 5, int(numbers.integers(0, 3))).tolist():
+            shape = (*A.shape[:dim], size, *A.shape[dim + 1 :])
+            parts.append(torch.from_numpy(numbers.uniform(1, 2, shape) * (numbers.random(shape) < 0.5)))
+            other = fmt if numbers.random() < 0.7 else str(numbers.choice([text for text in others if text != "do"]))
+            tensors.append(ns.from_torch(parts[-1], other).to(torch.float32 if numbers.random() < 0.2 else torch.float64))
+        tensors = [tensor.with_values(tensor.values.clone().requires_grad_()) for tensor in tensors]
+        joined, expected = torch.cat(tensors, dim), torch.cat(parts, dim)
+        validate(joined.pattern)
+        torch.testing.assert_close(joined.to_dense().detach(), expected, atol=1e-6, rtol=1e-6)
+        (joined.values * joined.values).sum().backward()
+        for tensor in tensors:
+            torch.testing.assert_close(tensor.grad.values, 2 * tensor.values.detach())
+        if order == 2:
+            blocks = torch.block_diag(*tensors)
+            validate(blocks.pattern)
+            torch.testing.assert_close(blocks.to_dense().detach(), torch.block_diag(*parts), atol=1e-6, rtol=1e-6)
+
+
+def test_joins_keep_the_sizes_of_indices() -> None:
+    """Index arrays are int32 if sizes and positions fit, whatever the tensors have."""
+    A = wide(ns.from_torch(torch.eye(3)))
+    assert torch.cat([A, A]).pattern.index_dtype == torch.cat([A, A], 1).pattern.index_dtype == "int32"
+    B = ns.from_coo([[0], [2**31]], [1.0], (2, 2**31 + 1), ns.CSR)
+    assert torch.cat([ns.from_coo([[1], [3]], [2.0], (2, 4), ns.CSR), B], 1).indices().tolist() == [[0, 1], [2**31 + 4, 3]]
