@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from math import prod
+from operator import and_
 from typing import Any
 
 import numpy as np
@@ -22,6 +24,7 @@ from ..tensors.arrays import as_shape
 from ..tensors.modes import as_numpy
 from ..tensors.packing import coordinates, index_dtype_for
 from ..tensors.pattern import Pattern
+from ..tensors.restriction import has_fibres, pattern_of, restricted
 from ..tensors.sparse_tensor import SparseTensor
 from ..tensors.torch_layouts import COMPRESSED
 from .indexing import narrow, select
@@ -124,7 +127,8 @@ def _stack_one_format(tensors: Sequence[SparseTensor], dim: int) -> SparseTensor
     return SparseTensor(Pattern(format, shape, ((), *arrays)), torch.cat([tensor.values for tensor in tensors]))
 
 
-def _concatenate_level(patterns: Sequence[Pattern], at: int, dtype: str) -> tuple[torch.Tensor, ...]:
+def _concatenate_level(patterns: Sequence[Pattern], at: int, dtype: str, shifts: Sequence[int] = ()) -> tuple[torch.Tensor, ...]:
+    """Concatenate the arrays of one level; coordinates are shifted by one number for each pattern."""
     level = patterns[0].format.levels[at]
     results = []
     for number, name in enumerate(level.arrays):
@@ -132,6 +136,8 @@ def _concatenate_level(patterns: Sequence[Pattern], at: int, dtype: str) -> tupl
         if name == "pos":  # each array starts at the end of the previous one
             *before, end = np.cumsum([0, *(pattern.counts[at] for pattern in patterns)]).tolist()
             arrays = [*(pos[:-1] + first for pos, first in zip(arrays, before, strict=True)), arrays[0].new_tensor([end])]
+        elif any(shifts):
+            arrays = [crd + shift for crd, shift in zip(arrays, shifts, strict=False)]
         results.append(torch.cat(arrays))
     return tuple(results)
 
@@ -170,11 +176,50 @@ def join_entries(tensors: Sequence[SparseTensor], dims: Sequence[int], format: F
     first = tensors[0]
     shape = as_shape([sum(t.shape[d] for t in tensors) if d in dims else size for d, size in enumerate(first.shape)])
     check_copies(sum(t.nnz for t in tensors), shape, first)
+    target = fitting(first, shape, True) if format is None else format
+    if joins_levels(target, dims):
+        return _join_levels([t.to(target) for t in tensors], dims, shape)
     sizes = np.array([[t.shape[d] * (d in dims) for d in range(t.ndim)] for t in tensors], np.int64)
     starts = sizes.cumsum(axis=0) - sizes
     places = [as_numpy(coordinates(t.pattern)) + start[:, None] for t, start in zip(tensors, starts, strict=True)]
     values = torch.cat([values_of(t) for t in tensors])
-    return assemble(np.concatenate(places, axis=1), values, shape, fitting(first, shape, True) if format is None else format)
+    return assemble(np.concatenate(places, axis=1), values, shape, target)
+
+
+def joins_levels(format: Format, dims: Sequence[int]) -> bool:
+    """Whether tensors can be joined level by level: of the levels that grow, only the first may be, and all above it are, dense.
+
+    >>> import numscorch as ns
+    >>> joins_levels(ns.CSR, (0,)), joins_levels(ns.CSR, (1,)), joins_levels(ns.COO(2), (0, 1)), joins_levels(ns.COO(2), (1,))
+    (True, True, True, False)
+    """
+    grows = [d in dims for d in format.mode_order]
+    at = grows.index(True)
+    is_dense = [isinstance(level, Dense) for level in format.levels]
+    return has_fibres(format) and all(is_dense[:at]) and not any(map(and_, grows[at + 1 :], is_dense[at + 1 :]))
+
+
+def _join_levels(tensors: Sequence[SparseTensor], dims: Sequence[int], shape: tuple[int, ...]) -> SparseTensor:
+    """Join tensors of one format: concatenate each level, then interleave the parents of the first level that grows."""
+    format, patterns = tensors[0].format, [t.pattern for t in tensors]
+    extents, values = [format.sizes(t.shape) for t in tensors], torch.cat([t.values for t in tensors])
+    at = next(at for at, d in enumerate(format.mode_order) if d in dims)
+    above, first = prod(extents[0][:at]), at + isinstance(format.levels[at], Dense)
+    dtype = index_dtype_for(format.sizes(shape), len(values)).name
+    arrays: list[tuple[torch.Tensor, ...]] = [()]
+    for below in range(first, len(format.levels)):
+        starts = np.cumsum([0, *(sizes[below] * (format.mode_order[below] in dims) for sizes in extents)]).tolist()
+        arrays.append(_concatenate_level(patterns, below, dtype, starts))
+    widths = [sizes[at] if first > at else 1 for sizes in extents]
+    blocks = np.split(np.arange(above * sum(widths)), above * np.cumsum(widths)[:-1])
+    parents = np.concatenate([block.reshape(above, width) for block, width in zip(blocks, widths, strict=True)], axis=1).reshape(-1)
+    sizes = (len(parents), *format.sizes(shape)[first:])
+    below_parents = Pattern(Format.flat((Dense(), *format.levels[first:])), sizes, tuple(arrays), dtype)
+    fibres, places = restricted(below_parents, [parents if above > 1 else range(len(parents)), *map(range, sizes[1:])])
+    if first == at:
+        fibres[0] = fibres[0]._replace(pos=fibres[0].pos[:: len(tensors)].copy())
+    values = values.index_select(0, torch.from_numpy(places)) if isinstance(places, np.ndarray) else values
+    return SparseTensor.trusted(pattern_of(format, shape, fibres, len(values)), values)
 
 
 def _concatenation(name: str, form: Callable[[Any], Any], dim: int) -> Callable[..., Any]:
