@@ -287,7 +287,7 @@ def lower_assignment(stmt: ix.Assignment, env: Env) -> Block:
     """Add the value to a register, or write it to the result."""
     if is_zero(stmt.rhs):
         return ()
-    stmt = replace(stmt, rhs=terms_of(stmt.rhs, stmt.op))
+    stmt = replace(stmt, rhs=terms_of(stmt.rhs, stmt.op, stmt.lhs.tensor.dtype))
     if stmt.lhs.tensor.name in env.registers:
         return _add_to_register(stmt, env)
     if has_level(stmt.lhs.tensor, Marked):

@@ -74,7 +74,7 @@ def lower_unrolled(stmt: ix.Forall, times: int, env: Env, lower: Lower) -> Block
 def lower_positions(stmt: ix.Forall, tag: ix.Positions, env: Env, lower: Lower) -> Block:
     """Process a register of consecutive positions at once, and gather the values at their coordinates."""
     it, body, lanes = _walked(stmt, env), next(ix.assignments(stmt.body)), tag.lanes
-    terms = gathered_product(terms_of(body.rhs, body.op), stmt.var, it, lanes, env)
+    terms = gathered_product(terms_of(body.rhs, body.op, body.lhs.tensor.dtype), stmt.var, it, lanes, env)
     values = [a for a in ix.accesses_in(body.rhs) if a.tensor.has_values and stmt.var in a.indices]
     is_padded = all(a.tensor.is_row for a in values)  # a register may extend past the end of a workspace of one row
     left_over = () if is_padded else (_one_by_one(stmt, it, env, lower),)

@@ -92,7 +92,7 @@ def gradient_of(
     A[i,k] * B[j,k] * C[i,j] over ik,jk,ij->ij
     ik,ij->jk
     """
-    value, subs = terms_of(value_of_request(request), request.op), request.subscripts
+    value, subs = terms_of(value_of_request(request), request.op, "float32"), request.subscripts
     slope = derivative(value, NAMES[at])
     if is_zero(slope) or at == request.mask or request.op == CONSTANT:
         return None
@@ -183,7 +183,7 @@ def request_counting_ties(request: Request, is_sparse: bool, sparse: tuple[int, 
     ones in the patterns of the operands ``sparse``. If a product has ``sparse`` operands, the request visits stored terms
     only, and where the result is 0, it subtracts 1 for each stored term. There, the caller adds the number of all terms.
     """
-    subs, value, offset = request.subscripts, terms_of(value_of_request(request), request.op), 1 + is_sparse
+    subs, value, offset = request.subscripts, terms_of(value_of_request(request), request.op, "float32"), 1 + is_sparse
     positions = [at for at in range(len(subs.operands)) if at != request.mask]
     letters = {NAMES[at]: NAMES[offset + place] for place, at in enumerate(positions)}
     shifted = mapped(value, lambda a: _renamed(a, letters[a.tensor.name]))

@@ -129,10 +129,24 @@ def simplified(expr: Expr, zero: Iterable[str] = ()) -> Expr:
     return _simplified(expr, zeros, dtype)
 
 
-def terms_of(expr: Expr, op: str) -> Expr:
-    """The expression as a term of the reduction ``op``: a product becomes a product of the reduction's semiring."""
+def terms_of(expr: Expr, op: str, dtype: str) -> Expr:
+    """The expression as a term of the reduction ``op``: a product becomes a product of the reduction's semiring.
+
+    A term with an infinite factor is infinite. For integers, the identity of the reduction stands for infinity, which no sum exceeds.
+
+    >>> from .notation import parse_expr
+    >>> print(terms_of(parse_expr("A[i,j] * x[j]"), "min plus=", "int8"))
+    where((A[i,j] == 127) + (x[j] == 127), 127, A[i,j] + x[j])
+    """
     times = REDUCTIONS[op].times if op in REDUCTIONS else "*"
-    return expr if times == "*" else product(valued_factors(expr), times)
+    if times == "*":
+        return expr
+    factors = valued_factors(expr)
+    term = product(factors, times)
+    if len(factors) < 2 or DTYPES[dtype].kind != "integer":
+        return term
+    infinity = Literal(REDUCTIONS[op].start(dtype), dtype)
+    return Apply("where", (product([Binary("==", factor, infinity) for factor in factors], "+"), infinity, term))
 
 
 def valued_factors(expr: Expr) -> list[Expr]:

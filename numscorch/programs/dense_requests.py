@@ -137,7 +137,8 @@ def _value(request: Request, tensors: Sequence[Tensor]) -> Tensor:
     names = list(dict.fromkeys([*request.subscripts.result, *(n for term in request.subscripts.operands for n in term)]))
     _check_size(request, tensors, names)
     aligned = [_align(tensor, term, names) for tensor, term in zip(tensors, request.subscripts.operands, strict=True)]
-    value = torch.broadcast_tensors(value_of(terms_of(request.expr, request.op), aligned, tensors[0].dtype), *aligned)[0]
+    term = terms_of(request.expr, request.op, str(tensors[0].dtype).removeprefix("torch."))
+    value = torch.broadcast_tensors(value_of(term, aligned, tensors[0].dtype), *aligned)[0]
     summed = list(range(len(request.subscripts.result), len(names)))
     if not summed:
         return value.clone(memory_format=torch.contiguous_format)  # a result is never a view of an operand

@@ -130,7 +130,7 @@ def _compute_on_values(request: Request, operands: Sequence[Any]) -> SparseTenso
     is_elementwise = has_result_indices and all(o.pattern is pattern if isinstance(o, SparseTensor) else not o.ndim for o in operands)
     if not is_elementwise or not is_zero(simplified(value, sparse_names)):
         return None
-    value = terms_of(value, request.op)
+    value = terms_of(value, request.op, str(sparse[0].dtype).removeprefix("torch."))
     return SparseTensor(pattern, at_entries(pattern, lambda *given: value_of(value, given, sparse[0].dtype), *map(_values, operands)))
 
 

@@ -49,6 +49,31 @@ def test_a_semiring_adds_factors_where_no_index_is_reduced(format: ns.Format, re
 
 
 @pytest.mark.parametrize("reduce", SEMIRINGS)
+@pytest.mark.parametrize("format", FORMATS, ids=str)
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.int8])
+def test_the_extreme_integer_is_infinite(dtype: torch.dtype, format: ns.Format, reduce: str) -> None:
+    """Shortest and longest paths: no edge leads out of an unreachable vertex."""
+    (A, A_stored), limits = matrix(6, 5, format), torch.iinfo(dtype)
+    limit, extreme = (limits.max, torch.amin) if reduce == "min_plus" else (limits.min, torch.amax)
+    A, x, X = (
+        A.to(dtype),
+        torch.tensor([3, -limit // 2, limit, 0, limit], dtype=dtype),
+        torch.tensor([[2, limit]], dtype=dtype).expand(5, 2),
+    )
+    full = torch.where(A_stored, A.to_dense(), limit)
+
+    def expected(other: torch.Tensor) -> torch.Tensor:
+        is_infinite = (full[:, :, None] == limit) | (other == limit)
+        return extreme(torch.where(is_infinite, limit, full[:, :, None] + other), 1)
+
+    for operand in (A, full):
+        assert torch.equal(ns.einsum("ij,j->i", operand, x, reduce=reduce), expected(x[:, None])[:, 0])
+        assert torch.equal(ns.einsum("ij,jk->ik", operand, X, reduce=reduce), expected(X))
+    at_entries = ns.einsum("ij,jk->ik", A, ns.from_torch(X, ns.CSR), reduce=reduce, format=ns.CSR)
+    assert torch.equal(torch.where(stored(at_entries), at_entries.to_dense(), limit), expected(X))
+
+
+@pytest.mark.parametrize("reduce", SEMIRINGS)
 @pytest.mark.parametrize("format", [*FORMATS, ns.Format("sd")], ids=str)
 def test_entries_without_terms_are_the_zero_of_the_semiring(format: ns.Format, reduce: str) -> None:
     (A, A_stored), zero = matrix(4, 4, ns.CSR), SEMIRINGS[reduce]

@@ -64,12 +64,14 @@ def execute(
                 execute(body, values, extents, {**at, var: coordinate}, tiles)
         case Where(consumer, producer):
             space = next(assignments(producer))
-            values[space.lhs.tensor.name] = np.full([extents[v] for v in space.lhs.indices], REDUCTIONS[space.op].identity)
+            values[space.lhs.tensor.name] = np.full(
+                [extents[v] for v in space.lhs.indices], REDUCTIONS[space.op].start(space.lhs.tensor.dtype), dtype=float
+            )
             execute(producer, values, extents, at, tiles)
             execute(consumer, values, extents, at, tiles)
         case Assignment(lhs, rhs, op):
             place = place_of(lhs, values, at)
-            new = value(terms_of(rhs, op), values, at)
+            new = value(terms_of(rhs, op, lhs.tensor.dtype), values, at)
             values[lhs.tensor.name][place] = new if op == "=" else REDUCTIONS[op].evaluate(values[lhs.tensor.name][place], new)
 
 

@@ -226,6 +226,9 @@ def operand(case: Case, at: int) -> GivenOperand:
     text = case.formats[at] if at >= 0 else str(case.mask)
     numbers = np.random.default_rng((case.seed, at + 1))
     full = _numbers(numbers, shape, case.kind if at >= 0 else "mask").to(DTYPES[case.dtype] if at >= 0 else torch.float32)
+    if full.dtype == torch.int64 and case.reduce in SEMIRINGS:  # integers whose extreme is infinite
+        limit = torch.iinfo(torch.int64).max if SEMIRINGS[case.reduce] > 0 else torch.iinfo(torch.int64).min
+        full = torch.where(torch.from_numpy(np.asarray(numbers.random(shape) < 0.1)), limit, full)
     if at < 0 and numbers.random() < 0.2:
         full = full.to(torch.bool)
     if text == "strided":
