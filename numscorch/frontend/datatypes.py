@@ -282,11 +282,10 @@ def check_powers(request: Request, dtype: torch.dtype) -> None:
 
 
 def check_operators(request: Request, dtype: str) -> None:
-    """Reject operators that a data type does not support: integers have no infinity, complex numbers no order.
+    """Reject operators that a data type does not support: complex numbers have no order.
 
     Raises:
-        UnsupportedError: a reduction needs infinity as its start, a comparison or function needs real numbers, or an integer's
-            exponent is negative.
+        UnsupportedError: a comparison, a function or a reduction needs real numbers, or an integer's exponent is negative.
     """
     check_powers(request, getattr(torch, dtype))
     if DTYPES[dtype].kind == "complex":

@@ -132,7 +132,7 @@ def simplified(expr: Expr, zero: Iterable[str] = ()) -> Expr:
 def terms_of(expr: Expr, op: str, dtype: str) -> Expr:
     """The expression as a term of the reduction ``op``: a product becomes a product of the reduction's semiring.
 
-    A term with an infinite factor is infinite. For integers, the identity of the reduction stands for infinity, which no sum exceeds.
+    A term with an infinite factor is infinite. For integers, the identity of the reduction stands for infinity.
 
     >>> from .notation import parse_expr
     >>> print(terms_of(parse_expr("A[i,j] * x[j]"), "min plus=", "int8"))

@@ -31,7 +31,6 @@ from .elementwise import BITWISE, NAMED, is_sparse, mul
 from .in_place import IN_PLACE, INITIAL, in_place_of, masked_getitem, masked_setitem, setitem
 from .indexing import INDEXING, getitem
 from .joining import JOINING, stack
-from .low_rank import LOW_RANK
 from .naming import torchs, with_name
 from .other import OTHER
 from .products import PRODUCT_OPERATORS, matmul, multi_dot, sampled_addmm, sparse_mm
@@ -74,7 +73,6 @@ TABLES: dict[str, Callable[..., Any]] = {
     **COMPARISON,
     **INDEXING,
     **JOINING,
-    **LOW_RANK,
     **RESHAPING,
     **OTHER,
     **IN_PLACE,

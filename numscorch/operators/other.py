@@ -1,4 +1,4 @@
-"""torch's other operators: flip, roll, repeat, pad, triangles, diagonals, Kronecker products, differences and cumulative sums."""
+"""torch's other operators: flip, roll, repeat, pad, triangles, diagonals, Kronecker products, differences and low-rank decompositions."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import torch
 
 from ..convert.construct import assemble, from_torch
 from ..convert.values import strided, values_of
-from ..errors import SizeError, UnsupportedError
-from ..ir.format import dense
+from ..errors import RangeError, SizeError, UnsupportedError
+from ..ir.format import COO, dense
 from ..machine.memory import check_entries
 from ..tensors.arrays import as_integer, as_integers, as_shape
 from ..tensors.modes import as_numpy
@@ -265,6 +265,69 @@ def diff(input: Any, n: int = 1, dim: int = -1, prepend: Any = None, append: Any
     return input
 
 
+def svd_lowrank(A: Any, q: int | None = 6, niter: int | None = 2, M: Any = None) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """torch.svd_lowrank: the q largest singular values of a matrix, approximately, and their vectors; gradients flow to the values.
+
+    Algorithm 5.1 of Halko et al., 2009, with the random numbers that torch draws. O((stored entries + (m + n) * q) * q * niter).
+
+    Args:
+        A: a matrix of shape (m, n) with real or complex values.
+        q: the number of singular values, somewhat larger than the rank of the matrix.
+        niter: the number of subspace iterations.
+        M: a matrix that is subtracted from ``A``, such as the means of its columns; it may have one row or one column.
+
+    Returns:
+        U of shape (m, q), S of shape (q,) and V of shape (n, q), so that ``U @ S.diag() @ V.mH`` approximates ``A - M``.
+
+    >>> import numscorch as ns
+    >>> U, S, V = svd_lowrank(ns.from_torch(torch.diag(torch.tensor([3.0, 0.0, 2.0]))), q=2)
+    >>> S.round()
+    tensor([3., 2.])
+    """
+    adjoint = A.mH, None if M is None else M.reshape(-1, M.shape[-1]).mH
+    if A.shape[-2] < A.shape[-1]:
+        V, S, U = svd_lowrank(adjoint[0], q, niter, adjoint[1])
+        return U, S, V
+    X = torch.randn(A.shape[-1], 6 if q is None else q, dtype=A.dtype, device=A.device)
+    Q = torch.linalg.qr(_difference_times(A, M, X)).Q
+    for _ in range(2 if niter is None else niter):
+        Q = torch.linalg.qr(_difference_times(*adjoint, Q)).Q
+        Q = torch.linalg.qr(_difference_times(A, M, Q)).Q
+    U, S, Vh = torch.linalg.svd(_difference_times(*adjoint, Q).mH, full_matrices=False)
+    return Q @ U, S, Vh.mH
+
+
+def _difference_times(A: Any, M: Any, X: torch.Tensor) -> torch.Tensor:
+    """``(A - M) @ X``, without the difference."""
+    if M is None:
+        return A @ X
+    return A @ X - M @ (X if M.shape[-1] == A.shape[-1] else X.sum(-2, keepdim=True))
+
+
+def pca_lowrank(
+    A: SparseTensor, q: int | None = None, center: bool = True, niter: int = 2
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """torch.pca_lowrank: :func:`svd_lowrank` of a matrix less the means of its columns; the difference is never stored.
+
+    Raises:
+        RangeError: q exceeds the smaller size, or q or niter is negative.
+    """
+    smaller = min(A.shape[-2:])
+    q = min(6, smaller) if q is None else q
+    if not 0 <= q <= smaller or niter < 0:
+        raise RangeError(f"pca_lowrank with q={q} and niter={niter}: q is at most {smaller}, the smaller size, and neither is negative")
+    return svd_lowrank(A, q, niter, A.sum(-2, keepdim=True).to_dense() / A.shape[-2] if center else None)
+
+
+def lobpcg(A: Any, k: int | None = None, B: Any = None, X: Any = None, n: int | None = None, iK: Any = None, **options: Any) -> Any:
+    """torch.lobpcg, with matrices as torch's COO tensors: some largest or smallest eigenvalues of a symmetric matrix, and their vectors.
+
+    As for torch's sparse tensors, gradients are not supported: the backward pass raises ValueError.
+    """
+    matrices = [matrix.to(COO(2)).to_torch(copy=False) if isinstance(matrix, SparseTensor) else matrix for matrix in (A, B, iK)]
+    return torch.lobpcg(matrices[0], k, matrices[1], X, n, matrices[2], **options)
+
+
 OTHER: dict[str, Callable[..., Any]] = {
     **{
         name: of_dense(name, "of the dense tensor, since unstored entries receive values, too")
@@ -278,11 +341,14 @@ OTHER: dict[str, Callable[..., Any]] = {
     "fliplr": lambda input: flip(input, 1),
     "flipud": lambda input: flip(input, 0),
     "kron": kron,
+    "lobpcg": lobpcg,
     "pad": pad,
+    "pca_lowrank": pca_lowrank,
     "repeat": repeat,
     "repeat_interleave": repeat_interleave,
     "roll": roll,
     "rot90": rot90,
+    "svd_lowrank": svd_lowrank,
     "tile": tile,
     "trace": trace,
     "tril": lambda input, diagonal=0: triangle(input, diagonal, lower=True),
