@@ -372,16 +372,14 @@ def check_width(bits: int, size: int) -> None:
 
 
 def ranges(starts: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """The concatenated ranges start, ..., start + count - 1, in the data type of ``starts`` unless they are too many for int32.
+    """The concatenated ranges start, ..., start + count - 1, in the data type of ``starts``.
 
     >>> ranges(np.array([5, 0]), np.array([2, 3])).tolist()
     [5, 6, 0, 1, 2]
     """
-    ends = np.cumsum(counts)
-    count = int(ends[-1]) if len(ends) else 0
-    dtype = starts.dtype if count <= INT32_MAX else np.int64
-    places = np.repeat((starts - ends + counts).astype(dtype), counts)
-    places += np.arange(count, dtype=dtype)
+    ends = np.cumsum(counts, dtype=starts.dtype)  # may wrap if it is int32, but the sums below do not
+    places = np.repeat(starts - ends + counts, counts)
+    places += np.arange(len(places), dtype=places.dtype)
     return places
 
 

@@ -11,7 +11,7 @@ import torch
 from ..convert.construct import from_torch
 from ..errors import SizeError, UnsupportedError
 from ..ir.format import CSR
-from ..ir.level import starts_of_runs
+from ..ir.level import ranges, starts_of_runs
 from ..machine.memory import check_bytes, check_entries
 from ..programs.torch_sparse import wrap
 from ..schedule import tuning
@@ -61,11 +61,8 @@ def runs(starts: np.ndarray, counts: np.ndarray) -> np.ndarray:
     >>> runs(np.array([5, 0]), np.array([2, 3])).tolist()
     [5, 6, 0, 1, 2]
     """
-    ends = np.cumsum(counts, dtype=np.int64)
-    _check_columns(int(ends[-1]) if len(ends) else 0, len(counts))
-    numbers = np.repeat(starts - ends + counts, counts)
-    numbers += np.arange(len(numbers))
-    return numbers
+    _check_columns(int(counts.sum()), len(counts))
+    return ranges(starts, counts)
 
 
 def _check_columns(count: int, rows: int, suggestion: str = WAY_OUT) -> None:

@@ -118,7 +118,12 @@ def narrow(input: SparseTensor, dim: int, start: int, length: int) -> Any:
 def getitem(input: SparseTensor, key: Any) -> Any:
     """``A[i]``, ``A[1:3]``, ``A[..., None]``, ``A[[2, 0]]``, ``A[:, mask]``, ``A[rows, columns]``, ``A[A > 0]``, ``A[index]``.
 
-    Returns a SparseTensor, or a strided tensor if integers, lists or masks index every dimension.
+    Returns a SparseTensor, or a strided tensor if integers, lists or masks index every dimension. Index tensors that each vary along a
+    dimension of their own, such as ``A[rows[:, None], columns]`` and ``A[np.ix_(rows, columns)]``, select a SparseTensor.
+
+    Complexity:
+        O(entries of the selected rows + result), where rows are the coordinates of leading dense levels; O(nnz + result) in other
+        formats. Selections that do not increase sort the result, unless they select rows.
 
     Raises:
         RangeError: an index is out of range, or there are more indices than dimensions.
@@ -128,7 +133,8 @@ def getitem(input: SparseTensor, key: Any) -> Any:
     >>> A[[0, 1], [1, 0]], A[A > 2]
     (tensor([2., 3.]), tensor([3., 4.]))
     """
-    if isinstance(key, SparseTensor) and key.dtype == torch.bool and _shares_entries(input, key):
+    is_by_rows = input.format.is_row_major and input.format.is_ordered and has_fibres(input.format)
+    if is_by_rows and isinstance(key, SparseTensor) and key.dtype == torch.bool and input.pattern.stores_as(key.pattern):
         return input.values.index_select(0, torch.from_numpy(np.flatnonzero(as_numpy(key.values))))
     given = key if isinstance(key, tuple) else (key,)
     if len(given) <= input.ndim and all(type(key_) is int or type(key_) is slice for key_ in given):
@@ -159,12 +165,6 @@ def _is_outer(keys: Sequence[Any]) -> bool:
     axes = [(number, axis, size) for number, at in enumerate(places) for axis, size in enumerate(keys[at].shape, order - keys[at].ndim)]
     is_adjacent = not places or places[-1] - places[0] < len(places)
     return is_adjacent and order == len(places) and all(axis == number or size == 1 for number, axis, size in axes)
-
-
-def _shares_entries(input: SparseTensor, mask: SparseTensor) -> bool:
-    """Whether a mask stores the entries of a tensor, in row-major order."""
-    format = input.format
-    return format.is_row_major and format.is_ordered and has_fibres(format) and input.pattern.stores_as(mask.pattern)
 
 
 LISTS = (list, range, torch.Tensor, np.ndarray, SparseTensor)

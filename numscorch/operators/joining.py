@@ -153,6 +153,9 @@ def cat(tensors: Sequence[Any], dim: int = 0) -> Any:
     Raises:
         SizeError: sizes of other dimensions differ.
         UnsupportedError: a tensor is dense.
+
+    Complexity:
+        O(arrays of the operands) if all levels above the first one that grows are dense; else entries are sorted.
     """
     tensors = list(tensors)
     if any(isinstance(t, torch.Tensor) and t.layout is torch.strided for t in tensors):

@@ -381,7 +381,7 @@ def level_coordinates(pattern: Pattern) -> tuple[list[np.ndarray], np.ndarray]:
             columns = [np.repeat(column, children.counts) for column in columns]
         columns.append(children.coordinates.astype(np.int64, copy=False))  # narrow dtypes would overflow
         positions = children.positions
-    return columns, positions
+    return columns, positions.astype(np.int64, copy=False)
 
 
 def _shared_rows(pattern: Pattern) -> torch.Tensor | None:

@@ -85,7 +85,9 @@ def select(
         The pattern, the slots of its entries (None if they are 0, 1, 2, ...), and the positions of their values, as of :func:`pack`.
     """
     shape = tuple(len(selected[d]) for d in remaining)
-    source, is_list = pattern, not supports(pattern, selected)
+    ends = [(numbers[0], numbers[-1], size) for numbers, size in zip(selected, pattern.shape, strict=True) if len(numbers)]
+    is_inside = all(0 <= first < size and 0 <= last < size for first, last, size in ends)
+    source, is_list = pattern, not has_fibres(pattern.format) or not is_inside
     if is_list:
         table = coordinates(pattern)
         pos = torch.tensor([0, table.shape[1]])
@@ -103,12 +105,6 @@ def select(
     by_dimension = dict(zip(source.format.mode_order, columns, strict=True))
     result, slots, order = pack(np.array([by_dimension[d] for d in remaining], np.int64), shape, target, pattern.index_dtype)
     return result, slots, positions.take(order)
-
-
-def supports(pattern: Pattern, selected: Sequence[Numbers]) -> bool:
-    """Whether a pattern has fibres, and no selected coordinate is outside of it."""
-    ends = [(numbers[0], numbers[-1], size) for numbers, size in zip(selected, pattern.shape, strict=True) if len(numbers)]
-    return has_fibres(pattern.format) and all(0 <= first < size and 0 <= last < size for first, last, size in ends)
 
 
 def _can_keep(level: Level, numbers: Numbers) -> bool:
@@ -160,7 +156,7 @@ def restricted(pattern: Pattern, selected: Sequence[Numbers]) -> tuple[list[Fibr
 def _below_dense(places: Numbers, size: int, numbers: Numbers) -> Numbers:
     """The positions of the selected coordinates of a dense level, whose parents are at ``places``."""
     if isinstance(places, range) and isinstance(numbers, range) and (numbers == range(size) or (numbers.step == 1 and len(places) == 1)):
-        start = places.start * size + numbers.start
+        start = places.start * size + max(numbers.start, 0)  # an empty reversed range starts at -1
         return range(start, start + len(places) * len(numbers))
     check_entries(len(places) * len(numbers), 1, 0, "the result", f"{len(numbers)} indices", FEWER)
     return np.add.outer(as_array(places) * size, as_array(numbers)).reshape(-1)
@@ -199,9 +195,10 @@ def _matches(coordinates: np.ndarray, numbers: Numbers, size: int) -> tuple[np.n
     >>> [part.tolist() for part in _matches(np.array([4, 0, 2]), np.array([2, 4, 2]), 5)]
     [[0, 2, 2], [1, 0, 2]]
     """
-    if isinstance(numbers, range) and len(numbers) == 1:
-        kept = np.flatnonzero(coordinates == numbers[0])
-        return kept, np.zeros(len(kept), np.int64)
+    if isinstance(numbers, range) and numbers.step == 1:
+        first, last = max(numbers.start, 0), min(numbers.stop, size)
+        kept = np.flatnonzero(coordinates == first if last - first == 1 else (coordinates >= first) & (coordinates < last))
+        return kept, take(coordinates, kept).astype(np.int64) - numbers.start
     if isinstance(numbers, range):
         offsets = coordinates.astype(np.int64) - numbers.start
         places = offsets // numbers.step
@@ -230,7 +227,7 @@ def entries_of(pattern: Pattern, kept: np.ndarray) -> Pattern:
     >>> [array.tolist() for array in entries_of(by_rows, np.array([1])).arrays[1]]
     [[0, 1, 1], [2]]
     """
-    *above, last = restricted(pattern, list(map(range, pattern.shape)))[0]
+    (*above, last), _ = restricted(pattern, list(map(range, pattern.shape)))
     return pattern_of(pattern.format, pattern.shape, [*above, last.of(kept)], len(kept), pattern.index_dtype)
 
 
