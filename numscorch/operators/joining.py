@@ -138,7 +138,7 @@ def _concatenate_level(patterns: Sequence[Pattern], at: int, dtype: str, shifts:
             arrays = [*(pos[:-1] + first for pos, first in zip(arrays, before, strict=True)), arrays[0].new_tensor([end])]
         elif any(shifts):
             arrays = [crd + shift for crd, shift in zip(arrays, shifts, strict=False)]
-        results.append(torch.cat(arrays))
+        results.append(torch.from_numpy(np.concatenate(list(map(as_numpy, arrays)))))  # torch.cat takes new pages at every call
     return tuple(results)
 
 

@@ -198,7 +198,7 @@ def _matches(coordinates: np.ndarray, numbers: Numbers, size: int) -> tuple[np.n
     if isinstance(numbers, range) and numbers.step == 1:
         first, last = max(numbers.start, 0), min(numbers.stop, size)
         kept = np.flatnonzero(coordinates == first if last - first == 1 else (coordinates >= first) & (coordinates < last))
-        return kept, take(coordinates, kept).astype(np.int64) - numbers.start
+        return kept, take(coordinates, kept) - np.promote_types(coordinates.dtype, np.int16).type(numbers.start)
     if isinstance(numbers, range):
         offsets = coordinates.astype(np.int64) - numbers.start
         places = offsets // numbers.step

@@ -12,6 +12,7 @@ import torch
 from dense_values import as_dense
 
 import numscorch as ns
+from numscorch.tensors.packing import coordinates, pack
 from numscorch.tensors.restriction import has_fibres
 from numscorch.tensors.validate import validate
 
@@ -43,6 +44,15 @@ def wide(A: ns.SparseTensor) -> ns.SparseTensor:
     return ns.SparseTensor(type(A.pattern)(A.format, A.pattern.shape, arrays), A.values)
 
 
+def check_arrays(A: ns.SparseTensor) -> None:
+    """The arrays are valid, and those of the packed entries: no level keeps coordinates without entries."""
+    validate(A.pattern)
+    packed = pack(coordinates(A.pattern).numpy(), A.pattern.shape, A.format, A.pattern.index_dtype)[0]
+    for array, expected in zip(A.pattern.views, packed.views, strict=True):
+        assert array.dtype == expected.dtype
+        assert np.array_equal(array, expected)
+
+
 def key_of(numbers: np.random.Generator, size: int) -> Any:
     """A random index of one dimension that keeps it."""
     start, stop = numbers.integers(-size - 1, size + 2, 2).tolist()
@@ -72,7 +82,7 @@ def test_selections_of_every_dimension(fmt: str, scale: Callable[[int], int], in
         result, expected = B[tuple(key)], full[tuple(key)]
         assert torch.equal(as_dense(result).detach(), expected), (fmt, key, full)
         if isinstance(result, ns.SparseTensor):
-            validate(result.pattern)
+            check_arrays(result)
             assert result.pattern.index_dtype == A.pattern.index_dtype or not A.pattern.arrays[-1]
             weights = torch.from_numpy(numbers.random(tuple(expected.shape)))
             (result.to_dense() * weights).sum().backward()
@@ -140,6 +150,17 @@ def test_too_many_repeated_numbers_are_refused(monkeypatch: pytest.MonkeyPatch) 
             B.index_select(dim, repeated)
 
 
+@pytest.mark.parametrize("fmt", ["CSR", "COO(2)", "DCSR", "CSC"])
+def test_few_entries_of_many_rows(fmt: str) -> None:
+    full = torch.zeros(3000, 5)
+    full[[7, 8, 2999], [3, 1, 3]] = torch.tensor([1.0, 2.0, 3.0])
+    full[:, 4] = 5
+    A = ns.from_torch(full, fmt)
+    assert torch.equal(A[:, 3].to_dense(), full[:, 3])
+    assert torch.equal(A[:, 1:4].to_dense(), full[:, 1:4])
+    check_arrays(A[:, torch.tensor([3, 1])])
+
+
 def test_a_selection_keeps_no_memory_of_the_tensor() -> None:
     A = ns.from_torch(torch.ones(50, 50))
     for part in (A[3], A[3:5], A.t()[:, 3], A.to(ns.COO(2))[:40, :2]):
@@ -191,6 +212,7 @@ def test_stored_zeros_are_dropped(fmt: str, dtype: torch.dtype) -> None:
         assert B.format == A.format
         assert torch.equal(B.to_dense(), full)
         if has_fibres(A.format) and not A.format.is_dense and fmt != "do":
+            check_arrays(B)
             assert len(B.values) == int((full != 0).sum())
             assert B.pattern.index_dtype == A.pattern.index_dtype
             assert (B is A) == (len(B.values) == len(A.values))
@@ -221,14 +243,14 @@ def test_joins_along_every_dimension(fmt: str, scale: Callable[[int], int], inte
             tensors.append(ns.from_torch(parts[-1], other).to(torch.float32 if numbers.random() < 0.2 else torch.float64))
         tensors = [tensor.with_values(tensor.values.clone().requires_grad_()) for tensor in tensors]
         joined, expected = torch.cat(tensors, dim), torch.cat(parts, dim)
-        validate(joined.pattern)
+        check_arrays(joined)
         torch.testing.assert_close(joined.to_dense().detach(), expected, atol=1e-6, rtol=1e-6)
         (joined.values * joined.values).sum().backward()
         for tensor in tensors:
             torch.testing.assert_close(tensor.grad.values, 2 * tensor.values.detach())
         if order == 2:
             blocks = torch.block_diag(*tensors)
-            validate(blocks.pattern)
+            check_arrays(blocks)
             torch.testing.assert_close(blocks.to_dense().detach(), torch.block_diag(*parts), atol=1e-6, rtol=1e-6)
 
 
