@@ -378,9 +378,7 @@ def ranges(starts: np.ndarray, counts: np.ndarray) -> np.ndarray:
     [5, 6, 0, 1, 2]
     """
     ends = np.cumsum(counts, dtype=starts.dtype)  # may wrap if it is int32, but the sums below do not
-    places = np.repeat(starts - ends + counts, counts)
-    places += np.arange(len(places), dtype=places.dtype)
-    return places
+    return np.repeat(starts - ends + counts, counts) + np.arange(counts.sum(), dtype=starts.dtype)
 
 
 def starts_of_runs(lengths: np.ndarray, dtype: DTypeLike = np.int64) -> np.ndarray:
