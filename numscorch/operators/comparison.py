@@ -33,6 +33,8 @@ from .naming import with_name
 from .reducing import amax, amin
 from .reshaping import flatten, movedim, normalize_dim, transpose
 
+ROWS = lru_cache(maxsize=64)(lambda order: Format("d" * (order - 1) + "s"))  # stores the last dimension in sorted rows, as CSR does
+
 
 def equal(input: Any, other: Any) -> bool:
     """Whether shapes and nonzero entries are equal, independent of the formats."""
@@ -104,18 +106,24 @@ def chosen_of_rows(
     if not input.ndim or not 0 <= k <= input.shape[at]:
         raise SizeError(f"topk of {k} entries along dim {dim} of shape {tuple(input.shape)}: the dimension has fewer entries")
     *sizes, size = transpose(input, at, input.ndim - 1).shape
-    where = f"k={k} of shape {tuple(input.shape)}"
-    check_entries(prod(sizes) * k, 4, COORDINATE, "the dense result", where, "use a smaller k, or compute it in parts")
-    rows = to_format(transpose(input, at, input.ndim - 1), rows_of(input.ndim))
+    check_entries(
+        prod(sizes) * k,
+        4,
+        COORDINATE,
+        "the dense result",
+        f"k={k} of shape {tuple(input.shape)}",
+        "use a smaller k, or compute it in parts",
+    )
+    rows = to_format(transpose(input, at, input.ndim - 1), ROWS(input.ndim))
     pos, crd = rows.pattern.arrays[-1]
     values = rows.values if rows.nnz else torch.cat([rows.values, rows.values.new_zeros(1)])  # so that there is a value to gather
     read = values.detach().to(torch.uint8) if values.dtype == torch.bool else values.detach()  # torch.topk does not support bool
     lengths, order = sorting_numbers(np.diff(as_numpy(pos)).astype(np.int64))
+    starts = torch.from_numpy(as_numpy(pos)[order].astype(np.int64))
     positions, columns = [], []
     for start, stop in pairwise([0, *np.flatnonzero(np.diff(lengths)) + 1, len(order)]):
         length = int(lengths[start]) if start < stop else 0
-        for group in torch.from_numpy(order[start:stop]).split(max(tuning.CHOICE_VALUES // max(length + k, 1), 1)):
-            first = pos.index_select(0, group).to(torch.int64)
+        for first in starts[start:stop].split(max(tuning.CHOICE_VALUES // max(length + k, 1), 1)):
             stored, entries = (array.unfold(0, length, 1).index_select(0, first) for array in (crd, read))
             free = _unstored(stored, min(k, size - length))
             place = choose(torch.cat([entries, entries.new_zeros(free.shape)], 1), free)
@@ -126,11 +134,6 @@ def chosen_of_rows(
     return values[position.clamp(min=0)].masked_fill(position < 0, 0), column.to(torch.int64)
 
 
-def rows_of(order: int) -> Format:
-    """The format that stores the last dimension of a tensor in sorted rows, such as CSR."""
-    return Format("d" * (order - 1) + "s")
-
-
 def _unstored(stored: torch.Tensor, k: int) -> torch.Tensor:
     """The first k unstored coordinates of each row, given the sorted stored ones.
 
@@ -139,7 +142,7 @@ def _unstored(stored: torch.Tensor, k: int) -> torch.Tensor:
     >>> _unstored(torch.tensor([[0, 2, 3], [4, 5, 6]]), 2).tolist()
     [[1, 4], [0, 1]]
     """
-    nth = torch.arange(k, dtype=stored.dtype).repeat(len(stored), 1)
+    nth = torch.arange(k, dtype=stored.dtype).expand(len(stored), k).contiguous()
     before = stored - torch.arange(stored.shape[1], dtype=stored.dtype)
     return nth + torch.searchsorted(before, nth, right=True).to(stored.dtype)
 
@@ -158,22 +161,13 @@ def _extreme(input: SparseTensor, dim: int, is_largest: bool) -> tuple[torch.Ten
         return chosen_of_rows(input, 1, dim, partial(_first_of_rows, torch.max if is_largest else torch.min))
     extreme = strided((amax if is_largest else amin)(input, at))
     exact = torch.int64 if not input.dtype.is_floating_point else torch.float32 if size <= 1 << 24 else torch.float64
-    ranked = evaluate_parts(_ranking(input.ndim, at), {"A": input, "m": extreme, "n": torch.arange(size, 0, -1, dtype=exact)}, None)
+    names = [f"i{d}" for d in range(input.ndim)]
+    entry, row = f"A[{','.join(names)}]", f"m[{','.join(names[:at] + names[at + 1 :])}]" if input.ndim > 1 else "m"
+    text = f"K{entry[1:]} = stored({entry}) * (({entry} == {row}) + ({entry} != {entry})) * n[i{at}]"
+    ranked = evaluate_parts(text, {"A": input, "m": extreme, "n": torch.arange(size, 0, -1, dtype=exact)}, None)
     index = size - strided(amax(ranked, at)).to(torch.int64)
     index = torch.where(extreme == 0, torch.minimum(index, _first_unstored(movedim(input, at, -1))), index)
     return extreme.unsqueeze(at), index.unsqueeze(at)
-
-
-@lru_cache(maxsize=64)
-def _ranking(order: int, at: int) -> str:
-    """Rank the coordinates of the entries that equal the extreme ``m`` along a dimension, or are NaN; other entries become 0.
-
-    >>> _ranking(2, 1)
-    'K[i0,i1] = stored(A[i0,i1]) * ((A[i0,i1] == m[i0]) + (A[i0,i1] != A[i0,i1])) * n[i1]'
-    """
-    names = [f"i{d}" for d in range(order)]
-    entry, kept = f"A[{','.join(names)}]", ",".join(names[:at] + names[at + 1 :])
-    return f"K{entry[1:]} = stored({entry}) * (({entry} == m{f'[{kept}]' * bool(kept)}) + ({entry} != {entry})) * n[i{at}]"
 
 
 def _first_of_rows(extreme: Callable[..., Any], values: torch.Tensor, free: torch.Tensor) -> torch.Tensor:
@@ -191,12 +185,11 @@ def _first_unstored(A: SparseTensor, width: int = 64) -> torch.Tensor:
     size = A.shape[-1]
     width = size if A.format.mode_order[-1] == A.ndim - 1 else min(width, size)
     part = A if width == size else narrow(A, A.ndim - 1, 0, width)
-    pos, crd = to_format(part, rows_of(A.ndim)).pattern.level_arrays(A.ndim - 1)
+    pos, crd = to_format(part, ROWS(A.ndim)).pattern.level_arrays(A.ndim - 1)
     first = np.zeros(len(pos) - 1, np.int64)
     rows = np.searchsorted(pos, np.flatnonzero(crd == 0), "right") - 1
-    lengths = pos[rows + 1] - pos[rows]
     for step in [1 << bit for bit in reversed(range(width.bit_length()))]:
-        count = np.minimum(first[rows] + step, lengths)
+        count = np.minimum(first[rows] + step, pos[rows + 1] - pos[rows])
         first[rows] = np.where(crd[pos[rows] + count - 1] == count - 1, count, first[rows])
     if width < size and (first == width).any():
         return _first_unstored(A, width * width)

@@ -221,8 +221,9 @@ def sum_to_size(input: SparseTensor, *size: Any) -> Any:
 
 def _truth_reduction(name: str, op: str) -> Callable[..., Any]:
     def test(input: SparseTensor, dim: Dim = None, keepdim: bool = False) -> Any:
+        tested = input != 0
         is_each = isinstance(dim, list | tuple) and not dim  # torch reduces no dimension, unlike in sums
-        result = input != 0 if is_each else _reduce(name, op, input, dim, keepdim)
+        result = tested if is_each else _reduce(name, op, tested, dim, keepdim)
         return result.to(torch.uint8 if input.dtype == torch.uint8 else torch.bool)
 
     return with_name(test, name, f"Whether {name} entries are nonzero; unstored entries are 0. The reduction of an empty tensor is dense.")

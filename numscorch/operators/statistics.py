@@ -20,9 +20,8 @@ from .reducing import Dim, amax, normalize_dims, sum as total
 
 def _sum_of(A: SparseTensor, function: Callable[..., torch.Tensor], dim: Any, *others: torch.Tensor) -> torch.Tensor:
     """The dense sum of a function of the entries and of broadcast tensors at the entries; reduced dimensions are kept."""
-    ones = A.with_values(torch.ones_like(A.values))
-    values = at_entries(A.pattern, function, A.values, *(as_stored(mul(ones, other), A.pattern) for other in others))
-    return strided(total(A.with_values(values), dim, keepdim=True))
+    at_others = (as_stored(mul(A.with_values(torch.ones_like(A.values)), other), A.pattern) for other in others)
+    return strided(total(A.with_values(at_entries(A.pattern, function, A.values, *at_others)), dim, keepdim=True))
 
 
 def _drop_dims(statistic: torch.Tensor, dim: Any, keepdim: bool) -> torch.Tensor:
@@ -41,8 +40,8 @@ def _moments(input: SparseTensor, dim: Dim, correction: float) -> tuple[torch.Te
     number = float(prod(input.shape[d] for d in normalize_dims(dim, input.ndim)))  # may exceed int64
     mean = strided(total(wide, dim, keepdim=True)) / (number or torch.nan)
     missing = number - _sum_of(wide, lambda values: torch.ones_like(values.real), dim)
-    squares = _sum_of(wide, lambda values, means: _square(values - means), dim, mean) + missing * _square(mean)
-    return squares / max(number - correction, 0), mean
+    squares = _sum_of(wide, lambda values, means: _square(values - means), dim, mean)
+    return (squares + missing * _square(mean)) / max(number - correction, 0), mean
 
 
 def _square(values: torch.Tensor) -> torch.Tensor:
@@ -73,8 +72,7 @@ def logsumexp(input: SparseTensor, dim: Any, keepdim: bool = False) -> torch.Ten
     input = input if input.dtype.is_floating_point or input.dtype.is_complex else input.to(torch.get_default_dtype())
     wide = input.to(computed_in(input.dtype))
     number = float(prod(input.shape[d] for d in normalize_dims(dim, input.ndim)))  # may exceed int64
-    largest = strided((amax if number else total)(wide.detach(), dim, keepdim=True))
-    largest = torch.nan_to_num(largest, nan=0, posinf=0, neginf=0)
+    largest = torch.nan_to_num(strided((amax if number else total)(wide.detach(), dim, keepdim=True)), nan=0, posinf=0, neginf=0)
     missing = number - _sum_of(wide, torch.ones_like, dim)
     beside = torch.where(missing > 0, missing * torch.exp(-largest), torch.zeros_like(missing))
     powers = _sum_of(wide, lambda values, most: torch.exp(values - most), dim, largest) + beside
@@ -135,8 +133,7 @@ def normalize(input: SparseTensor, p: float = 2.0, dim: Any = 1, eps: float = 1e
 
 def nansum(input: SparseTensor, dim: Dim = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Any:
     """The sum of the entries that are not NaN."""
-    numbers = at_entries(input.pattern, lambda values: torch.where(torch.isnan(values), 0, values), input._values)
-    return total(SparseTensor(input.pattern, numbers), dim, keepdim, dtype=dtype)
+    return total(input.with_values(input.values.masked_fill(input.values.isnan(), 0)), dim, keepdim, dtype=dtype)
 
 
 STATISTICS: dict[str, Callable[..., Any]] = {
