@@ -248,11 +248,8 @@ def _all_params(stmt: ix.Stmt, operands: list[ix.Access]) -> list[Param]:
         params.append(Param(f"{tensor.name}_vals", "vals", tensor.name, dtype=tensor.dtype))
         params += [Param(f"{tensor.name}_entries", "entries", tensor.name)] if not tensor.is_dense else []
     if is_placed(stmt):
-        name = result.tensor.name
-        params += [
-            Param(f"{name}_next", "heads", name, dtype=position_dtype(result.tensor.format, result.tensor.index_dtype)),
-            Param(f"{name}_parents", "parents", name),
-        ]
+        name, dtype = result.tensor.name, position_dtype(result.tensor.format, result.tensor.index_dtype)
+        params += [Param(f"{name}_next", "heads", name, dtype=dtype), Param(f"{name}_parents", "parents", name)]
     for space in workspaces_of(stmt):
         name = space.tensor.name
         level = space.tensor.format.levels[0]

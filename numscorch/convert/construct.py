@@ -24,13 +24,13 @@ from ..schedule import tuning
 from ..tensors.arrays import as_indices, as_shape, as_values, check_coordinates, check_values, converter, disordered_entry, is_increasing
 from ..tensors.ledgers import note
 from ..tensors.modes import as_numpy, check_not_traced, innermost, made_outside, on_cpu, plain_tensor, unlifted
-from ..tensors.packing import check_order, coordinates, index_dtype_for, is_identity, pack
+from ..tensors.packing import check_order, coordinates, fit_into_keys, index_dtype_for, is_identity, pack
 from ..tensors.pattern import Pattern
 from ..tensors.sparse_tensor import SparseTensor
 from ..tensors.torch_layouts import BY_ROWS, COMPRESSED, compressed_pattern, hybrid_pattern
 from ..tensors.validate import disorder, validate
-from .conversions import can_copy, chosen_of, coalesced, to_format
-from .matrices import grouped, nonzeros_of_few
+from .conversions import can_copy, chosen_of, coalesced, list_for, to_format
+from .matrices import grouped, nonzeros_of_few, regrouped, sorted_list
 
 F = TypeVar("F", bound=Callable[..., SparseTensor])
 COALESCE = "the tensor is only marked as coalesced: from_torch coalesces torch.sparse_coo_tensor(t.indices(), t.values(), t.shape)"
@@ -112,10 +112,10 @@ def owned(A: SparseTensor, *sources: object) -> SparseTensor:
     pattern = A.pattern
     arrays = made_outside(lambda: tuple(tuple(map(copied, level)) for level in pattern.arrays))
     if any(mine is not array for pair in zip(arrays, pattern.arrays, strict=True) for mine, array in zip(*pair, strict=True)):
-        pattern = Pattern(pattern.format, pattern.shape, arrays)
+        pattern = Pattern(pattern.format, pattern.shape, arrays, pattern.index_dtype)
         if "from torch" in A.pattern.derived:
             pattern.derived["from torch"] = True
-    return SparseTensor(pattern, copied(A.values))
+    return SparseTensor.trusted(pattern, copied(A.values))
 
 
 def _span(source: Any) -> tuple[int, int]:
@@ -279,10 +279,13 @@ def _from_entries(
         raise SizeError(f"indices has {table.shape[1]} entries, but values has {len(entries)}: pass one value for each entry")
     if check_invariants:
         check_coordinates(as_numpy(table), size)
-    is_list = bool(size) and target.levels == COO(len(size)).levels
-    is_trusted = suggestion is not None and not check_invariants
-    if is_list and (is_trusted or is_increasing(as_numpy(table), target.mode_order)):
-        return adopted(list(table), entries, size, target)
+    listed = list_for(target, size, len(entries))
+    is_list, is_trusted = target == listed, suggestion is not None and not check_invariants
+    dtype = index_dtype_for(size, len(entries), as_numpy(table).dtype if is_list else None)
+    table = table.to(getattr(torch, dtype.name))
+    if listed is not None and (is_trusted or is_increasing(as_numpy(table), target.mode_order)):
+        A = adopted(list(table), entries, size, listed)
+        return A if is_list else noted(SparseTensor(regrouped(A.pattern, target), A.values), "a list of entries")
     by_rows = range(len(size))
     if (
         suggestion is not None
@@ -290,8 +293,7 @@ def _from_entries(
         and not any(is_increasing(as_numpy(table), order) for order in (by_rows, target.mode_order))
     ):
         raise disordered_entry(as_numpy(table), by_rows, suggestion)
-    tensor = assemble(as_numpy(table).astype(np.int64, copy=False), entries, size, target, as_numpy(table).dtype if is_list else None)
-    return noted(tensor, "a list of entries")
+    return noted(assemble(as_numpy(table), entries, size, target, dtype if is_list else None), "a list of entries")
 
 
 def adopted(indices: Sequence[torch.Tensor], values: torch.Tensor, shape: tuple[int, ...], format: Format) -> SparseTensor:
@@ -307,11 +309,17 @@ def assemble(
     indices: np.ndarray, values: torch.Tensor, shape: tuple[int, ...], format: Format, dtype: np.dtype | None = None
 ) -> SparseTensor:
     """Pack unsorted entries, and sum values with the same coordinates. O(nnz log nnz)."""
-    if (tensor := coalesced(indices, values, shape, format, dtype)) is not None:
-        return tensor
-    pattern, slots, order = pack(indices, shape, format, dtype)
+    is_sortable = list_for(format, shape, len(values)) is not None and fit_into_keys(shape, len(values))
+    if not is_sortable or len(values) > tuning.SORTED_LIST:
+        tensor = coalesced(indices, values, shape, format, dtype)
+        if tensor is not None:
+            return tensor
+    if is_sortable:
+        pattern, slots, order = sorted_list(indices, shape, format, dtype)
+    else:
+        pattern, slots, order = pack(indices.astype(np.int64, copy=False), shape, format, dtype)
     ordered = values if is_identity(order, len(values)) else values.index_select(0, torch.from_numpy(order))
-    if is_identity(slots, pattern.nnz):
+    if slots is None or is_identity(slots, pattern.nnz):
         return SparseTensor(pattern, ordered)
     wide = summed_in(values.dtype)
     summed = values.new_zeros(pattern.nnz, dtype=wide).index_add_(0, torch.from_numpy(slots), ordered.to(wide))

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
+from typing import Any
 
 import numpy as np
 import torch
@@ -29,6 +30,7 @@ from ..ir.padded import Fixed
 from ..ir.parts import Part
 from ..machine import memory
 from ..machine.progress import Progress
+from ..runtime.blocks import longest_row
 from ..runtime.plans import launch
 from ..schedule import tuning
 from ..tensors.ledgers import is_listed, note
@@ -37,7 +39,7 @@ from ..tensors.packing import EACH, are_in_order, check_room, coordinates, index
 from ..tensors.pattern import Pattern
 from ..tensors.sparse_tensor import SparseTensor
 from .conversion_plan import LINE_COORDINATES, buckets, steps_between, steps_collecting, unordered_list
-from .matrices import can_regroup, regrouped, sorted_rows, sorts
+from .matrices import can_regroup, list_format, regrouped, sorted_rows, sorts
 
 COPIES_PER_STEP = 2  # upper bound
 _converted_before: dict[tuple[Format, Format | None], int] = {}  # cumulative number of converted entries, by source and target
@@ -159,27 +161,35 @@ def note_conversion(source: Pattern, target: Pattern, values: int = 0) -> None:
 
 
 def _converted(pattern: Pattern, format: Format) -> Conversion:
-    if _shares(pattern, format):
+    if shares(pattern.format, format, pattern.shape, pattern.nnz):
         return Conversion(regrouped(pattern, format), None, None)
     steps = _kernels_for(pattern, format)
     return _numbered(pattern, steps) if steps else _packed(pattern, format)
 
 
-def _shares(pattern: Pattern, format: Format) -> bool:
-    """Whether the formats differ only in the first index's level, and an array with one count for each row is affordable."""
-    if not can_regroup(pattern.format, format):
+def shares(source: Format, target: Format, shape: Sequence[int], nnz: int) -> bool:
+    """Whether :func:`regrouped` supports a conversion, and an array with one count for each row is affordable."""
+    if not can_regroup(source, target):
         return False
-    extent = format.parts[0].extent(pattern.shape)
-    if pattern.format.levels[0].full or (format.levels[0].full and extent * 2 * EACH <= memory.ASK_FROM):
+    extent = target.parts[0].extent(shape)
+    if source.levels[0].full or (target.levels[0].full and extent * 2 * EACH <= memory.ASK_FROM):
         return True
-    return extent <= tuning.COUNTED_COORDINATES * max(pattern.nnz, 1 << 10)
+    return extent <= tuning.COUNTED_COORDINATES * max(nnz, 1 << 10)
+
+
+def list_for(format: Format, shape: Sequence[int], nnz: int) -> Format | None:
+    """The list of entries that equals a format, or from which the format shares arrays; None if there is none."""
+    listed = list_format(format) if format.order and format.is_plain else None
+    return listed if listed is not None and (format == listed or shares(listed, format, shape, nnz)) else None
 
 
 def _kernels_for(pattern: Pattern, format: Format) -> tuple[Format, ...]:
     """The formats through which kernels convert a pattern; empty if unsupported, or if another route is faster."""
-    few = min(tuning.SORTED_ENTRIES, tuning.COMPILE_ENTRIES)  # 0 if kernels always pay
+    sorted_entries = tuning.SORTED_ENTRIES if pattern.format.parts == format.parts else tuning.TRANSPOSED_ENTRIES
+    few = min(sorted_entries, tuning.COMPILE_ENTRIES)  # 0 if kernels always pay
     is_sorted_faster = pattern.nnz <= few and sorts(pattern, format)
-    if _shares(pattern, format) or is_sorted_faster or (pattern.index_dtype == "int32" and pattern.nnz > INT32_MAX):
+    are_shared = shares(pattern.format, format, pattern.shape, pattern.nnz)
+    if are_shared or is_sorted_faster or (pattern.index_dtype == "int32" and pattern.nnz > INT32_MAX):
         return ()
     known = converted_so_far(pattern.format, format, pattern.nnz)
     if known < tuning.COMPILE_ENTRIES or not _is_wide_enough(format, pattern.shape):
@@ -230,14 +240,16 @@ def _copied(A: SparseTensor, steps: Sequence[Format]) -> SparseTensor:
     return A
 
 
-def copied(A: SparseTensor, format: Format | None) -> SparseTensor | torch.Tensor:
+def copied(A: SparseTensor, format: Format | None) -> Any:
     """Copy a tensor to another format, or to a dense tensor, with one kernel.
 
-    Statistics of the pattern are not computed for it. They matter only for the workspace of unordered rows.
+    The kernel depends on no statistics of the pattern but the longest row, if unordered rows are collected in workspaces.
     """
-    if A.format.is_ordered:
-        pattern, levels = Pattern(A.format, A.pattern.shape, A.pattern.arrays, A.pattern.index_dtype), len(A.format.levels)
-        pattern.derived |= {"spreads": (1,) * levels, "peaks": (0,) * levels, "long": False}
+    levels, collects = A.format.levels, format is not None and not A.format.is_ordered
+    if levels and not (collects and "pos" not in levels[-1].arrays):
+        peak = 4 ** ((max(longest_row(A.pattern), 1).bit_length() - 1) // 2) if collects else 0  # as in Pattern.peaks
+        pattern = Pattern(A.format, A.pattern.shape, A.pattern.arrays, A.pattern.index_dtype)
+        pattern.derived |= {"spreads": (1,) * len(levels), "peaks": (*(peak,) * (len(levels) - 1), 0), "long": False}
         A = type(A).trusted(pattern, A.values)
     return launch(copying(A.format, format), (A,), "dense" if format is None else format)
 

@@ -15,14 +15,14 @@ import torch
 
 from ..errors import FormatError
 from ..ir.format import COO, Format, sorted_format
-from ..ir.level import INT32_MAX, INT64_MAX, starts_of_runs
+from ..ir.level import INT32_MAX, starts_of_runs
 from ..ir.levels import Compressed, Dense, Singleton
 from ..ir.nmg import Combination, Grouped
 from ..ir.nmg_combinations import kinds_at, table
 from ..ir.parts import Part
 from ..schedule import tuning
 from ..tensors.modes import as_numpy
-from ..tensors.packing import index_dtype_for, sorting_numbers
+from ..tensors.packing import fit_into_keys, index_dtype_for, sorted_columns
 from ..tensors.pattern import Pattern
 from ..tensors.sparse_tensor import SparseTensor
 
@@ -41,6 +41,17 @@ def can_regroup(source: Format, target: Format) -> bool:
     (True, False)
     """
     return source.levels in KINDS and target.levels in KINDS and source.parts == target.parts
+
+
+@lru_cache(maxsize=1024)
+def list_format(format: Format) -> Format:
+    """The list of entries in the order of a format whose levels store whole dimensions.
+
+    >>> from numscorch.ir.format import CSC
+    >>> print(list_format(CSC))
+    (i, j) -> (j: compressed(unique=False), i: singleton)
+    """
+    return Format(COO(format.order).levels, format.parts)
 
 
 def regrouped(pattern: Pattern, target: Format) -> Pattern:
@@ -112,7 +123,7 @@ def sorts(pattern: Pattern, target: Format) -> bool:
     if not _can_sort(pattern.format, target):
         return False
     pos, crd = pattern.arrays[-1]
-    return (len(pos) - 1) * pattern.format.sizes(pattern.shape)[-1] << len(crd).bit_length() <= INT64_MAX
+    return fit_into_keys((len(pos) - 1, pattern.format.sizes(pattern.shape)[-1]), len(crd))
 
 
 @lru_cache(maxsize=1024)
@@ -155,22 +166,39 @@ def sorted_rows(pattern: Pattern, target: Format) -> tuple[Pattern, np.ndarray]:
     pos, crd = pattern.level_arrays(len(pattern.format.levels) - 1)
     rows, is_transposed = _row_of_each(pos), pattern.format.parts != target.parts
     extents = len(pos) - 1, pattern.format.sizes(pattern.shape)[-1]
-    (first, second), size = ((crd, rows), extents[0]) if is_transposed else ((rows, crd), extents[1])
-    keys, order = sorting_numbers(first * np.int64(size) + second)
-    children = torch.from_numpy(second[order].astype(crd.dtype, copy=False))
+    step = -1 if is_transposed else 1
+    (first, second), order, is_first = sorted_columns((rows, crd)[::step], extents[::step])
+    children = torch.from_numpy(second.astype(crd.dtype))
     if is_transposed:
-        arrays = ((), (starts_of(torch.from_numpy(first[order]), extents[1], pattern.index_dtype), children))
-        return Pattern(target, pattern.shape, arrays, pattern.index_dtype), order
-    if not (keys[1:] == keys[:-1]).any():
+        starts = starts_of(torch.from_numpy(first.astype(crd.dtype)), extents[1], pattern.index_dtype)
+        return Pattern(target, pattern.shape, ((), (starts, children)), pattern.index_dtype), order
+    if is_first.all():
         pattern.remember("disorder", lambda: None)
     return Pattern(target, pattern.shape, (*pattern.arrays[:-1], (pattern.arrays[-1][0], children)), pattern.index_dtype), order
+
+
+def sorted_list(
+    indices: np.ndarray, shape: tuple[int, ...], format: Format, dtype: np.dtype | None
+) -> tuple[Pattern, np.ndarray | None, np.ndarray]:
+    """Pack coordinates like :func:`~numscorch.tensors.packing.pack`, in a format that :func:`can_regroup` a list, or in a list.
+
+    The entries are sorted as integers, which hold the coordinates: see ``fit_into_keys``. ``slots`` is None if no entry is repeated.
+    """
+    columns, order, is_first = sorted_columns([indices[d] for d in format.mode_order], [shape[d] for d in format.mode_order])
+    slots = None if is_first.all() else np.cumsum(is_first) - 1
+    columns = columns if slots is None else [column[is_first] for column in columns]
+    wanted = index_dtype_for(shape, len(columns[0]), dtype)
+    first, *others = _tensors(*(column.astype(wanted, copy=False) for column in columns))
+    arrays = ((*_tensors(np.array([0, len(first)], wanted)), first), *((column,) for column in others))
+    pattern = Pattern(list_format(format), shape, arrays, wanted.name)
+    return (pattern if format == pattern.format else regrouped(pattern, format)), slots, order
 
 
 def _row_of_each(pos: np.ndarray) -> np.ndarray:
     """The row of each entry; repeats nonempty rows only, which may be few."""
     lengths = pos[1:] - pos[:-1]
-    rows = np.flatnonzero(lengths != 0)
-    return np.repeat(rows, lengths[rows])
+    rows = lengths.nonzero()[0]
+    return rows.astype(pos.dtype).repeat(lengths[rows])
 
 
 def nonzeros_of_few(values: torch.Tensor, format: Format) -> tuple[Pattern, torch.Tensor] | None:

@@ -12,10 +12,8 @@ from typing import Any
 import torch
 
 from ..errors import UnsupportedError
-from ..frontend.copy_statements import copying
 from ..ir.format import COO, CSC, CSR, sorted_format
 from ..machine.memory import check_bytes
-from ..runtime.plans import launch
 from ..schedule import tuning
 from ..tensors.ledgers import densifying, note
 from ..tensors.modes import as_numpy, made_outside
@@ -24,7 +22,7 @@ from ..tensors.pattern import Pattern
 from ..tensors.sparse_tensor import SparseTensor
 from ..tensors.torch_layouts import layout_of, native_tensor, over_the_edge, quietly
 from .construct import from_torch
-from .conversions import can_copy, converted, converted_so_far, to_format
+from .conversions import can_copy, converted, converted_so_far, copied, to_format
 
 
 def to_dense(A: SparseTensor) -> torch.Tensor:
@@ -41,7 +39,7 @@ def to_dense(A: SparseTensor) -> torch.Tensor:
         return stored.permute([order.index(d) for d in range(A.ndim)])
     check_bytes(prod(A.pattern.shape) * A.dtype.itemsize, f"the dense tensor of shape {A.pattern.shape}", A.format, "keep it sparse")
     if can_copy(A.values) and converted_so_far(A.format, None, A.pattern.nnz) >= tuning.COMPILE_ENTRIES:
-        return launch(copying(A.format, None), (A,), "dense")
+        return copied(A, None)
     place = made_outside(lambda: numbered(list(coordinates(A.pattern)), A.pattern.shape))
     return A.values.new_zeros(prod(A.pattern.shape)).index_copy_(0, place, of_entries(A.pattern, A.values)).reshape(A.pattern.shape)
 

@@ -156,7 +156,7 @@ class Format:
         >>> BCSR(2, 4).sizes((3, 9))
         (2, 3, 2, 4)
         """
-        if any(isinstance(size, Size) for size in shape):
+        if Size in map(type, shape):
             return tuple(part.extent(shape) for part in self.parts)
         return _sizes(self, tuple(shape))
 

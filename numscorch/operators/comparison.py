@@ -22,7 +22,7 @@ from ..programs.evaluation import evaluate_parts
 from ..schedule import tuning
 from ..tensors.arrays import as_integer
 from ..tensors.modes import as_numpy, made_outside
-from ..tensors.packing import coordinates, has_gaps, of_entries, sorting_numbers
+from ..tensors.packing import coordinates, has_gaps, of_entries, sorted_columns
 from ..tensors.restriction import entries_of, has_fibres
 from ..tensors.sparse_tensor import SparseTensor
 from ..tensors.validate import disorder
@@ -118,7 +118,8 @@ def chosen_of_rows(
     pos, crd = rows.pattern.arrays[-1]
     values = rows.values if rows.nnz else torch.cat([rows.values, rows.values.new_zeros(1)])  # so that there is a value to gather
     read = values.detach().to(torch.uint8) if values.dtype == torch.bool else values.detach()  # torch.topk does not support bool
-    lengths, order = sorting_numbers(np.diff(as_numpy(pos)).astype(np.int64))
+    counts = np.diff(as_numpy(pos))
+    (lengths,), order, _ = sorted_columns([counts], [counts.max(initial=0) + 1])
     starts = torch.from_numpy(as_numpy(pos)[order].astype(np.int64))
     positions, columns = [], []
     for start, stop in pairwise([0, *np.flatnonzero(np.diff(lengths)) + 1, len(order)]):

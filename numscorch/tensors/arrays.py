@@ -14,7 +14,7 @@ from ..errors import FormatError, OperandError, SizeError, UnsupportedError
 from ..frontend.datatypes import LISTED, STORED
 from ..ir.level import INT64_MAX
 from .modes import check_not_traced, plain_tensor
-from .packing import in_order
+from .packing import are_within, in_order
 
 
 def as_shape(shape: Sequence[int]) -> tuple[int, ...]:
@@ -152,7 +152,7 @@ def check_coordinates(table: np.ndarray | Sequence[np.ndarray], shape: tuple[int
     """
     for dimension, size in enumerate(shape):
         column = table[dimension]
-        if not len(column) or (column.min() >= 0 and column.max() < size):
+        if are_within(column, size):
             continue
         entry = int(np.flatnonzero((column < 0) | (column >= size))[0])
         allowed = f"coordinates lie in 0 to {size - 1}" if size else "it can't store anything"

@@ -21,6 +21,7 @@ from ..machine import memory
 from .modes import as_numpy
 from .pattern import Pattern
 
+KEY_BITS = 63  # bits of a nonnegative int64
 EACH = 4  # smallest size of a value or a coordinate, in bytes
 
 
@@ -159,50 +160,65 @@ def sorting(columns: list[np.ndarray], sizes: Sequence[int], n: int) -> tuple[np
     >>> order.tolist(), [column.tolist() for column in columns]
     ([1, 2, 0], [[0, 1, 1], [1, 0, 2]])
     """
-    if prod(sizes) <= INT64_MAX:
-        key = np.zeros(n, dtype=np.int64)
-        for column, size in zip(columns, sizes, strict=True):
-            key *= size
-            key += column
-        if n < 2 or bool((key[1:] >= key[:-1]).all()):
-            return np.arange(n), columns
-        if prod(sizes) << n.bit_length() <= 1 << 64:
-            key, order = sorting_numbers(key)
-            return order, _digits(key, sizes)
-        # torch's parallel radix sort is twice as fast as NumPy's stable sort
-        order = as_numpy(torch.sort(torch.from_numpy(key), stable=True).indices)
-    elif are_in_order(columns):
+    if are_in_order(columns):
         return np.arange(n), columns
+    if fit_into_keys(sizes, n):
+        columns, order, _ = sorted_columns(columns, sizes)
+        return order, columns
+    if fit_into_keys(sizes, 0):  # torch's parallel radix sort is twice as fast as NumPy's stable sort
+        order = as_numpy(torch.sort(torch.from_numpy(_keys(columns, sizes)), stable=True).indices)
     else:
         order = np.lexsort(columns[::-1])
     return order, [column[order] for column in columns]
 
 
-def _digits(key: np.ndarray, sizes: Sequence[int]) -> list[np.ndarray]:
-    """The coordinates of row-major numbers; reading sorted numbers is faster than gathering coordinates in their order."""
-    columns = []
-    for size in reversed(sizes[1:]):
-        key, column = np.divmod(key, size)
-        columns.append(column)
-    return [key, *reversed(columns)]
+def sorted_columns(columns: Sequence[np.ndarray], sizes: Sequence[int]) -> tuple[list[np.ndarray], np.ndarray, np.ndarray]:
+    """Sort entries lexicographically by columns that :func:`fit_into_keys`.
 
+    The coordinates of an entry and its position are packed into one integer. NumPy sorts plain integers with SIMD, 2 to 12 times as
+    fast as torch sorts keys with positions.
 
-def sorting_numbers(key: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Sort nonnegative keys, and return them and the stable permutation that sorts them.
+    Returns:
+        The sorted columns (int64), the stable sorting permutation, and for each entry whether it differs from the preceding one.
 
-    A key and its position are packed into one integer, and must fit into 64 bits. NumPy sorts plain integers with SIMD, 2 to
-    12 times as fast as torch sorts keys with positions.
-
-    >>> [part.tolist() for part in sorting_numbers(np.array([7, 5, 7, 0]))]
-    [[0, 5, 7, 7], [3, 1, 0, 2]]
+    >>> columns, order, is_first = sorted_columns([np.array([1, 0, 1]), np.array([0, 2, 0])], (2, 3))
+    >>> [column.tolist() for column in columns], order.tolist(), is_first.tolist()
+    ([[0, 1, 1], [2, 0, 0]], [1, 0, 2], [True, True, False])
     """
-    bits = np.uint64(len(key).bit_length())
-    numbers = key.view(np.uint64) << bits
-    numbers |= np.arange(len(key), dtype=np.uint64)
-    numbers.sort()
-    places = numbers & ((np.uint64(1) << bits) - np.uint64(1))
-    numbers >>= bits
-    return numbers.view(np.int64), places.view(np.int64)
+    key = _keys(columns, sizes)
+    bits = len(key).bit_length()
+    key <<= bits
+    key |= np.arange(len(key))
+    key.sort()
+    order = key & ((1 << bits) - 1)
+    key >>= bits
+    is_first = np.append(True, key[1:] != key[:-1])[: len(key)]
+    ordered = []
+    for width in reversed(_widths_of(sizes)):
+        ordered.append(key & ((1 << width) - 1))
+        key >>= width
+    return ordered[::-1], order, is_first
+
+
+def _keys(columns: Sequence[np.ndarray], sizes: Sequence[int]) -> np.ndarray:
+    key = columns[0].astype(np.int64)
+    for column, width in zip(columns[1:], _widths_of(sizes)[1:], strict=True):
+        key <<= width
+        key |= column
+    return key
+
+
+def fit_into_keys(sizes: Sequence[int], n: int) -> bool:
+    """Whether the coordinates of an entry and its number fit into an integer of 63 bits.
+
+    >>> fit_into_keys((1 << 20, 1 << 20), 1 << 22), fit_into_keys((1 << 20, 1 << 20), 1 << 23)
+    (True, False)
+    """
+    return sum(_widths_of(sizes)) + n.bit_length() <= KEY_BITS
+
+
+def _widths_of(sizes: Sequence[int]) -> list[int]:
+    return [max(size - 1, 0).bit_length() for size in sizes]
 
 
 def in_order(columns: Sequence[np.ndarray], *, strict: bool = True) -> np.ndarray:
@@ -213,11 +229,21 @@ def in_order(columns: Sequence[np.ndarray], *, strict: bool = True) -> np.ndarra
     >>> in_order([np.array([0, 0, 1, 1]), np.array([3, 5, 0, 0])]).tolist()
     [True, True, False]
     """
-    n = len(columns[0]) if columns else 0
-    after = np.full(max(n - 1, 0), not strict)
-    for column in reversed(columns):
-        after = (column[:-1] < column[1:]) | ((column[:-1] == column[1:]) & after)
+    *above, last = columns
+    after = last[:-1] < last[1:] if strict else last[:-1] <= last[1:]
+    for column in reversed(above):
+        after &= column[:-1] == column[1:]
+        after |= column[:-1] < column[1:]
     return after
+
+
+def are_within(column: np.ndarray, size: int) -> bool:
+    """Whether all coordinates lie in 0 to ``size - 1``. Read as unsigned integers, negative ones exceed any size.
+
+    >>> [are_within(np.array(column, np.int32), 3) for column in ([0, 2], [3], [-1], [])]
+    [True, False, False, True]
+    """
+    return len(column) == 0 or int(column.view(f"u{column.itemsize}").max()) < size
 
 
 def are_in_order(columns: Sequence[np.ndarray], chunk: int = 1 << 16) -> bool:

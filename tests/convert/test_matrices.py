@@ -65,7 +65,7 @@ def test_other_pairs_are_not_regrouped() -> None:
 def test_hypersparse_rows_are_not_counted(plain: pytest.MonkeyPatch) -> None:
     """Counting takes one number per row, so it pays off only with about as many rows as entries."""
     H = ns.from_coo([[0, 10**9], [5, 7]], [1.0, 2.0], (10**9 + 1, 8), format=ns.COO(2))
-    assert not conversions._shares(H.pattern, ns.DCSR)
+    assert not conversions.shares(ns.COO(2), ns.DCSR, H.pattern.shape, 2)
     assert H.to(ns.DCSR).values.tolist() == [1.0, 2.0]
 
 
