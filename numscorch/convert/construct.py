@@ -310,14 +310,11 @@ def assemble(
 ) -> SparseTensor:
     """Pack unsorted entries, and sum values with the same coordinates. O(nnz log nnz)."""
     is_sortable = list_for(format, shape, len(values)) is not None and fit_into_keys(shape, len(values))
-    if not is_sortable or len(values) > tuning.SORTED_LIST:
-        tensor = coalesced(indices, values, shape, format, dtype)
-        if tensor is not None:
-            return tensor
-    if is_sortable:
-        pattern, slots, order = sorted_list(indices, shape, format, dtype)
-    else:
-        pattern, slots, order = pack(indices.astype(np.int64, copy=False), shape, format, dtype)
+    few = is_sortable and len(values) <= tuning.SORTED_LIST
+    if not few and (tensor := coalesced(indices, values, shape, format, dtype)) is not None:
+        return tensor
+    packed = sorted_list if is_sortable else pack
+    pattern, slots, order = packed(indices.astype(np.int64, copy=False), shape, format, dtype)
     ordered = values if is_identity(order, len(values)) else values.index_select(0, torch.from_numpy(order))
     if slots is None or is_identity(slots, pattern.nnz):
         return SparseTensor(pattern, ordered)

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from math import prod
 from typing import Any
 
@@ -185,8 +184,7 @@ def list_for(format: Format, shape: Sequence[int], nnz: int) -> Format | None:
 
 def _kernels_for(pattern: Pattern, format: Format) -> tuple[Format, ...]:
     """The formats through which kernels convert a pattern; empty if unsupported, or if another route is faster."""
-    sorted_entries = tuning.SORTED_ENTRIES if pattern.format.parts == format.parts else tuning.TRANSPOSED_ENTRIES
-    few = min(sorted_entries, tuning.COMPILE_ENTRIES)  # 0 if kernels always pay
+    few = min(tuning.SORTED_ENTRIES, tuning.COMPILE_ENTRIES)  # 0 if kernels always pay
     is_sorted_faster = pattern.nnz <= few and sorts(pattern, format)
     are_shared = shares(pattern.format, format, pattern.shape, pattern.nnz)
     if are_shared or is_sorted_faster or (pattern.index_dtype == "int32" and pattern.nnz > INT32_MAX):
@@ -271,7 +269,7 @@ def _respaced(A: SparseTensor, format: Format) -> SparseTensor:
     below = (Dense(),) * len(sizes[at + 1 :])
     rows, target = Format((Dense(), Compressed(), *below)), Format((Dense(), level, *below))
     part = Pattern(rows, (len(children), *sizes[at:]), ((), arrays, *((),) * len(below)))
-    spaced = launch(copying(rows, target), (type(A).trusted(part, A.values),), target)
+    spaced = copied(type(A).trusted(part, A.values), target)
     levels = (*format.levels[:at], level, *format.levels[at + 1 :])
     stored = (*A.pattern.arrays[:at], *spaced.pattern.arrays[1:])
     return type(A).trusted(Pattern(Format(levels, format.parts), A.pattern.shape, stored), spaced.values)
@@ -316,16 +314,10 @@ def _check_places(pattern: Pattern, format: Format, target: Format) -> None:
             pack(indices, pattern.shape, target)  # raises
 
 
-@lru_cache(maxsize=1024)
-def _widths(format: Format) -> tuple[int, ...]:
-    """The coordinate width of each level in bits; 0 for levels without a fixed width."""
-    return tuple(level.bits if isinstance(level, Compressed | Singleton | Fixed) else 0 for level in format.levels)
-
-
 def _is_wide_enough(format: Format, shape: Sequence[int]) -> bool:
     """Whether the coordinate types of narrow levels can hold the sizes of the shape."""
-    widths = _widths(format)
-    return not any(widths) or all(not bits or size <= 1 << bits for bits, size in zip(widths, format.sizes(shape), strict=True))
+    sizes = zip(format.levels, format.sizes(shape), strict=True)
+    return all(not (isinstance(level, Compressed | Singleton | Fixed) and level.bits) or size <= 1 << level.bits for level, size in sizes)
 
 
 def coalesced(

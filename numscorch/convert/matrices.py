@@ -102,8 +102,6 @@ def starts_of(row_of_each: torch.Tensor, rows: int, dtype: str) -> torch.Tensor:
     if rows * tuning.SEARCHED_ROWS < count:
         starts = np.searchsorted(as_numpy(row_of_each), np.arange(rows + 1, dtype=dtype))
         return torch.from_numpy(starts.astype(dtype, copy=False))
-    if dtype == "int32" and count <= max(tuning.NARROW_STARTS, rows):
-        return torch._convert_indices_from_coo_to_csr(row_of_each, rows, out_int32=True)
     starts64 = torch._convert_indices_from_coo_to_csr(row_of_each, rows)
     return starts64 if dtype == "int64" else starts64.int()
 

@@ -103,13 +103,11 @@ WIDE_NUMBERS = 4  # multiples of the entry count above which the entries' number
 # cumulative entry count from which compiling a conversion kernel pays off (n kernels: n**2 times as many), and entries of one
 # unordered list from which kernels sort it faster than NumPy; bench_convert
 COMPILE_ENTRIES = 1 << 16
-SORTED_ENTRIES = 1 << 14  # entries up to which sorting their numbers within rows is faster than a kernel; bench_convert
-TRANSPOSED_ENTRIES = 1 << 11  # the same from rows to columns; bench_convert
+SORTED_ENTRIES = 1 << 12  # entries up to which sorting their numbers is faster than a kernel; bench_convert
 SORTED_LIST = 1 << 20  # entries up to which sorting integers is faster than kernels that sort and sum; bench_convert
 COALESCED_ENTRIES = 1 << 12  # entries up to which torch coalesces a COO tensor faster; bench_convert
 COMPILE_VALUES = 1 << 20  # cumulative values of dense tensors from which a kernel reads their nonzeros; bench_convert
 COUNTED_COORDINATES = 4  # coordinates per entry up to which a count is kept for every coordinate; bench_convert
-NARROW_STARTS = 1 << 12  # entries up to which row starts are counted as int32; for more entries, a copy is faster; bench_convert
 SEARCHED_ROWS = 32  # entries per row from which row starts are searched for instead of counted; bench_convert
 LISTED_VALUES = 1 << 17  # values of a dense tensor up to which NumPy lists its nonzeros faster than a kernel; bench_convert
 CHOICE_VALUES = 1 << 18  # values of a dense matrix from which torch chooses entries of each row at once; topk, 57 million entries
