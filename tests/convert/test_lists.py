@@ -19,11 +19,11 @@ LISTS = [CSR, CSC, ns.DCSR, COO(2), Format("ss", (1, 0)), Format("(i, j) -> (j: 
 
 @pytest.mark.parametrize("format", LISTS, ids=str)
 @pytest.mark.parametrize("count", [0, 1, 60])
-@pytest.mark.parametrize("order", ["by rows", "by columns", "shuffled", "repeated"])
+@pytest.mark.parametrize("order", ["by rows", "by columns", "shuffled", "repeated", "repeated by rows"])
 @pytest.mark.parametrize("index_dtype", [torch.int32, torch.int64])
 def test_entries_in_any_order(format: Format, count: int, order: str, index_dtype: torch.dtype) -> None:
     rng, shape = np.random.default_rng(count), (30, 17)  # some rows stay empty
-    places = rng.choice(shape[0] * shape[1] // 2, count, replace=order == "repeated")
+    places = rng.choice(shape[0] * shape[1] // 2, count, replace=order.startswith("repeated"))
     rows, columns = np.divmod(places if order in ("shuffled", "repeated") else np.sort(places), shape[1])
     if order == "by columns":
         by_columns = np.lexsort((rows, columns))
