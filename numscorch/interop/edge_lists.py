@@ -14,12 +14,13 @@ from typing import Any, SupportsIndex
 import torch
 from numpy.typing import ArrayLike
 
-from ..convert.construct import from_coo
+from ..convert.construct import from_coo, noted
 from ..errors import OperandError, RangeError, SizeError, UnsupportedError
-from ..ir.format import CSR, Format
+from ..ir.format import CSR, Format, as_format
 from ..tensors.arrays import as_indices, as_shape, as_values
 from ..tensors.ledgers import stack_level
-from ..tensors.packing import of_entries
+from ..tensors.modes import as_numpy
+from ..tensors.packing import counted_entries, of_entries
 from ..tensors.sparse_tensor import SparseTensor
 
 
@@ -68,10 +69,12 @@ def adj_t(
     if edges.ndim != 2 or len(edges) != 2:
         hint = "; did you mean edge_index.T?" if edges.ndim == 2 and edges.shape[1] == 2 else ""
         raise SizeError(f"edge_index has shape {tuple(edges.shape)}: pass sources and targets, shape (2, edges){hint}")
-    node_counts = _size(edges, size)
-    check_nodes(edges, node_counts, "the graph has")
+    shape, target = checked_size(edges, size, "the graph has")[::-1], CSR if format is None else as_format(format)
+    if edge_weight is None and target == CSR and (distinct := counted_entries(as_numpy(edges)[::-1], shape)) is not None:
+        A = SparseTensor(distinct[0], distinct[1].to(torch.get_default_dtype()))
+        return noted(unweighted(A, edges.shape[1]), "a list of entries")
     weights = torch.ones(edges.shape[1], device="cpu") if edge_weight is None else as_values(edge_weight)
-    A = from_coo(edges.flip(0), weights, node_counts[::-1], CSR if format is None else format)
+    A = from_coo(edges.flip(0), weights, shape, target)
     return unweighted(A, edges.shape[1]) if edge_weight is None else A
 
 
@@ -141,13 +144,25 @@ def _with_edges_of(data: Any) -> str:
     return f"pass its edges, as in adj_t(data.edge_index{weight}{size})"
 
 
+def checked_size(edges: torch.Tensor, size: int | Sequence[int | None] | None, description: str) -> tuple[int, int]:
+    """The numbers of sources and targets, by default the largest node number plus 1; checks that they include all edges.
+
+    Raises:
+        RangeError: an edge names a node outside the graph; ``description`` is part of the text, see :func:`check_nodes`.
+        SizeError: ``size`` has another length than 2, or is no size.
+    """
+    sources, targets = _size(edges, size)
+    check_nodes(edges, (sources, targets), description)
+    return sources, targets
+
+
 def _size(edges: torch.Tensor, size: int | Sequence[int | None] | None) -> tuple[int, ...]:
     """The numbers of sources and targets; by default the largest node number plus 1."""
+    if isinstance(size, SupportsIndex):
+        return as_shape((index(size), index(size)))
     largest = [int(nodes.max()) + 1 if len(nodes) else 0 for nodes in edges]
     if size is None:
         return max(largest), max(largest)
-    if isinstance(size, SupportsIndex):
-        return as_shape((index(size), index(size)))
     if len(size) != 2:
         raise SizeError(f"size is {tuple(size)}, but a graph's matrix has 2 dimensions: pass the number of nodes, or (sources, targets)")
     return as_shape([count if nodes is None else nodes for nodes, count in zip(size, largest, strict=True)])

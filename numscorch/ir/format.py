@@ -218,6 +218,9 @@ def _from_name(text: str) -> Format | None:
     return named_formats(order).get(match[1], named_formats(order).get(f"{match[1]}({order})"))
 
 
+_named = lru_cache(maxsize=1024)(Format)
+
+
 def as_format(value: object) -> Format:
     """Return a Format unchanged, or convert its text to a Format.
 
@@ -227,7 +230,7 @@ def as_format(value: object) -> Format:
     if isinstance(value, Format):
         return value
     if isinstance(value, str):
-        return _of_text(value)
+        return _named(value)
     if value in (COO, CSF):
         raise FormatError(
             f"{getattr(value, '__name__', value)} needs the number of dimensions, as in {getattr(value, '__name__', value)}(2)"
@@ -237,11 +240,6 @@ def as_format(value: object) -> Format:
     raise FormatError(
         f"{value!r} is not a format: use a Format, such as CSR, or its text, as in {str(CSR)!r}; data types are torch's, as torch.float32"
     )
-
-
-@lru_cache(maxsize=1024)
-def _of_text(text: str) -> Format:
-    return Format(text)
 
 
 @lru_cache(maxsize=1024)

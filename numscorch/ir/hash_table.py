@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from .level import Arrays, Children, Entries, Level, Mode, Parents, places_of, ranges, starts_of_runs
+from .level import Arrays, Children, Entries, Level, Mode, Parents, ranges, starts_of_runs
 from .levels import CoordinateRows
 from .loop import BinOp, Const, Expr, call
 
@@ -52,7 +52,7 @@ class Hash(CoordinateRows):
         pos, crd = self.spread(entries.children)
         parents = entries.parents[entries.first]
         places = entered(crd, entries.coordinates[entries.first], pos[parents], np.diff(pos)[parents])
-        return self, (pos, crd), places[places_of(entries.first)], len(crd)
+        return self, (pos, crd), places[np.cumsum(entries.first) - 1], len(crd)
 
     def unpack(self, arrays: Arrays, stored: Parents) -> Children:
         pos, crd = arrays

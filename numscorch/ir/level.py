@@ -392,17 +392,6 @@ def starts_of_runs(lengths: np.ndarray, dtype: DTypeLike = np.int64) -> np.ndarr
     return starts
 
 
-def places_of(first: np.ndarray) -> np.ndarray:
-    """The number of each entry among the marked ones, or that of the last marked one before it.
-
-    >>> places_of(np.array([True, False, True, True])).tolist()
-    [0, 0, 1, 2]
-    """
-    places = np.add.accumulate(first.view(np.int8), dtype=np.int64)  # summing truth values takes three times as long
-    places -= 1
-    return places
-
-
 def times(count: int, size: int) -> int:
     """The number of positions, count * size.
 

@@ -8,7 +8,7 @@ from typing import ClassVar, TypeVar
 import numpy as np
 
 from ..errors import FormatError, SizeError
-from .level import Arrays, Children, Entries, Level, Mode, Parents, check_width, places_of, ranges, starts_of_runs, times
+from .level import Arrays, Children, Entries, Level, Mode, Parents, check_width, ranges, starts_of_runs, times
 from .loop import Expr, call
 
 Size = TypeVar("Size", int, Expr)
@@ -41,10 +41,8 @@ class Strided(Level):
         return entries.coordinates
 
     def pack(self, entries: Entries) -> tuple[Level, Arrays, np.ndarray, int]:
-        count, places = self.count((), entries.count, entries.size), self.offsets(entries)
-        if entries.count != 1:
-            places = places + entries.parents * self.stride(entries.size)
-        return self, (), places, count
+        count = self.count((), entries.count, entries.size)
+        return self, (), entries.parents * self.stride(entries.size) + self.offsets(entries), count
 
     def count(self, arrays: Arrays, parents: int, size: int) -> int:
         return times(parents, self.stride(size))
@@ -155,7 +153,7 @@ class Compressed(CoordinateRows, AppendedCoordinates):
             raise SizeError(
                 f"a pos array for {entries.count} parents does not fit in memory: use compressed levels above, as in DCSR"
             ) from error
-        return self, (pos, crd), places_of(entries.first), len(crd)
+        return self, (pos, crd), np.add.accumulate(entries.first.view(np.int8), dtype=np.int64) - 1, len(crd)
 
     def unpack(self, arrays: Arrays, stored: Parents) -> Children:
         pos, crd = arrays

@@ -12,7 +12,7 @@ from typing import ClassVar
 import numpy as np
 
 from ..errors import FormatError
-from .level import INT32_MAX, Arrays, Children, Entries, Level, Mode, Parents, check_width, places_of, times
+from .level import INT32_MAX, Arrays, Children, Entries, Level, Mode, Parents, check_width, times
 from .levels import CoordinateArray, Size, Strided
 from .loop import BinOp, Call, Const, Expr, any_of, call, mul
 
@@ -75,7 +75,7 @@ class Fixed(CoordinateArray, Strided):
         (crd,) = packed.spread(children)
         crd = crd if entries.size <= INT32_MAX else crd.astype(np.int64)
         crd[positions] = coordinates
-        return packed, (crd,), positions[places_of(entries.first)], times(entries.count, width)
+        return packed, (crd,), positions[np.cumsum(entries.first) - 1], times(entries.count, width)
 
     def unpack(self, arrays: Arrays, stored: Parents) -> Children:
         positions = self.positions(stored)

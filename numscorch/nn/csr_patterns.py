@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import log2
 
 import numpy as np
 import torch
@@ -11,11 +10,10 @@ import torch
 from ..convert.construct import from_torch
 from ..errors import SizeError, UnsupportedError
 from ..ir.format import CSR
-from ..ir.level import ranges, starts_of_runs
+from ..ir.level import ranges
 from ..machine.memory import check_bytes, check_entries
 from ..programs.torch_sparse import wrap
-from ..schedule import tuning
-from ..tensors.packing import index_dtype_for
+from ..tensors.packing import of_rows
 from ..tensors.parameter import unwrapped
 from ..tensors.pattern import Pattern
 from ..tensors.sparse_tensor import SparseTensor
@@ -107,30 +105,6 @@ def of_keys(keys: np.ndarray, shape: tuple[int, ...]) -> Pattern:
     """Make the CSR pattern of increasing keys (:func:`keys_of`)."""
     rows, columns = np.divmod(keys, max(shape[1], 1))
     return of_rows(np.bincount(rows, minlength=shape[0]), columns, shape)
-
-
-def of_rows(counts: np.ndarray, columns: np.ndarray, shape: tuple[int, ...], spreads: tuple[int, ...] | None = None) -> Pattern:
-    """Make the CSR pattern with ``counts[i]`` entries in row i; the columns are not checked.
-
-    If the caller knows the pattern's ``spreads``, the compiler need not compute them.
-    """
-    dtype = index_dtype_for(shape, len(columns))
-    pos = starts_of_runs(counts, dtype)
-    pattern = Pattern.written(CSR, shape, ((), (pos, columns.astype(dtype))), f"int{8 * dtype.itemsize}")
-    pattern.counts = len(counts), len(columns)
-    if spreads is not None:
-        pattern.derived["spreads"] = spreads
-    return pattern
-
-
-def of_single(rows: np.ndarray, columns: np.ndarray, shape: tuple[int, ...]) -> Pattern:
-    """Make the CSR pattern with an entry at each pair of row and column; the rows are increasing and unique.
-
-    >>> of_single(np.array([1, 2]), np.array([0, 4]), (4, 5)).level_arrays(1)[0].tolist()
-    [0, 0, 1, 2, 2]
-    """
-    spread = 1 if len(rows) < tuning.MEASURED_ENTRIES else 2 ** round(log2(shape[0] / len(rows)))
-    return of_rows(np.bincount(rows, minlength=shape[0]), columns, shape, (1, spread))
 
 
 def lower(pattern: Pattern) -> Pattern:

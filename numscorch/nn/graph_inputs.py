@@ -11,22 +11,24 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch._C._functorch import is_functorch_wrapped_tensor
 
 from ..errors import OperandError, SizeError, UnsupportedError
 from ..frontend.datatypes import summed_in
-from ..interop.edge_lists import check_nodes, check_unpadded, counted
+from ..interop.edge_lists import check_unpadded, checked_size, counted
 from ..ir.format import CSR
 from ..programs.gradients import attached
 from ..programs.torch_sparse import forget
 from ..tensors.arrays import as_indices, as_values
 from ..tensors.modes import as_numpy, made_outside, without_autocast
-from ..tensors.packing import is_identity, of_entries, pack
+from ..tensors.packing import counted_entries, is_identity, of_entries, pack
 from ..tensors.parameter import SparseParameter
 from ..tensors.pattern import Pattern
 from ..tensors.sparse_tensor import SparseTensor
+from .csr_patterns import keys_of, of_keys
 
 T = TypeVar("T")
 
@@ -96,24 +98,47 @@ class EdgePlacement:
         return wide.index_add(0, self.slots, values.to(wide.dtype)).to(values.dtype)
 
 
-def place_edges(endpoints: Tensor, shape: tuple[int, int], loops: str) -> EdgePlacement:
+def place_edges(endpoints: np.ndarray, shape: tuple[int, int], loops: str) -> EdgePlacement:
     """Place edges in a CSR matrix; ``endpoints`` holds their targets and sources (2, edges). O(edges log edges).
 
     ``loops`` says whether self loops are kept, added to nodes without one, or replaced by one per node.
     """
-    selection, missing = None, torch.empty(0, dtype=torch.int64)
+    selection, missing = None, np.arange(0)
     if loops != KEEP_LOOPS:
         is_loop = endpoints[0] == endpoints[1]
-        selection, nodes = (~is_loop).nonzero().flatten(), min(shape)
-        last = torch.full((nodes,), -1)
+        selection, last = np.flatnonzero(~is_loop), np.full(min(shape), -1)
         if loops == ADD_MISSING_LOOPS:
-            edges = is_loop.nonzero().flatten()
-            last.scatter_reduce_(0, endpoints[0, edges], edges, "amax")
-        selection, missing = torch.cat([selection, last[last >= 0]]), (last < 0).nonzero().flatten()
-        endpoints = torch.cat([endpoints[:, selection], missing.expand(2, -1)], dim=1)
-    pattern, positions, order = pack(as_numpy(endpoints), shape, CSR)
-    slots = torch.empty(len(order), dtype=torch.int64).index_copy_(0, torch.from_numpy(order), torch.from_numpy(positions))
-    return EdgePlacement(pattern, None if is_identity(as_numpy(slots), pattern.nnz) else slots, selection, len(missing))
+            edges = np.flatnonzero(is_loop)
+            last[endpoints[0, edges]] = edges  # of several loops, NumPy keeps the last one
+        selection, missing = np.concatenate([selection, last[last >= 0]]), np.flatnonzero(last < 0)
+        endpoints = np.concatenate([endpoints[:, selection], np.stack([missing, missing])], axis=1)
+    pattern, positions, order = pack(endpoints, shape, CSR)
+    slots = np.empty(len(order), dtype=np.int64)
+    slots[order] = positions
+    return EdgePlacement(
+        pattern,
+        None if is_identity(slots, pattern.nnz) else torch.from_numpy(slots),
+        None if selection is None else torch.from_numpy(selection),
+        len(missing),
+    )
+
+
+def place_missing_loops(pattern: Pattern) -> EdgePlacement:
+    """Place the entries of a CSR matrix and a self loop in each row without one; entries stay in order. O(nnz + rows).
+
+    >>> import numscorch as ns
+    >>> placement = place_missing_loops(ns.from_torch(torch.tensor([[0.0, 1.0], [1.0, 1.0]])).pattern)
+    >>> [array.tolist() for array in placement.pattern.arrays[1]], placement.slots.tolist()
+    ([[0, 2, 4], [0, 1, 0, 1]], [1, 2, 3, 0])
+    """
+    keys = keys_of(pattern)
+    diagonal = np.arange(pattern.shape[0]) * (pattern.shape[1] + 1)
+    at = keys.searchsorted(diagonal)
+    missing = np.flatnonzero(np.append(keys, -1)[at] != diagonal)
+    added = at[missing] + np.arange(len(missing))
+    slots = np.append(np.delete(np.arange(len(keys) + len(missing)), added), added)
+    placed = of_keys(np.insert(keys, at[missing], diagonal[missing]), pattern.shape)
+    return EdgePlacement(placed, torch.from_numpy(slots), None, len(missing))
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,9 +159,21 @@ class GraphInput:
         """Return the placement of the edges, cached with the pattern or the edge list."""
         if isinstance(self.source, SparseTensor):
             A = self.source
-            return A.pattern.remember(("edges", loops), lambda: place_edges(A.indices(), self.shape, loops))
+            if loops == ADD_MISSING_LOOPS and A.format == CSR and self.shape[0] <= self.shape[1] < 1 << 31:
+                return A.pattern.remember(("edges", loops), lambda: place_missing_loops(A.pattern))
+            return A.pattern.remember(("edges", loops), lambda: place_edges(as_numpy(A.indices()), self.shape, loops))
         edges = self.source
-        return remembered(edges, ("edges", self.shape, loops), lambda: place_edges(_endpoints(edges), self.shape, loops))
+        return remembered(edges, ("edges", self.shape, loops), lambda: place_edges(as_numpy(_endpoints(edges)), self.shape, loops))
+
+    def counted(self, dtype: torch.dtype | None, loops: str) -> SparseTensor:
+        """Return the number of edges at each entry of the matrix; weights are ignored, and replaced self loops count once."""
+        edges, shape, diagonal, placed = self.source, self.shape, loops == REPLACE_LOOPS, None
+        if not isinstance(edges, SparseTensor):
+            key = "edges", shape, loops, "counted"
+            placed = remembered(edges, key, lambda: counted_entries(as_numpy(_checked(edges))[::-1], shape, diagonal=diagonal))
+        if placed is None:
+            return self.place(loops).matrix(torch.ones(self.edges, dtype=dtype), 1.0)
+        return SparseTensor.trusted(placed[0], placed[1].to(torch.get_default_dtype() if dtype is None else dtype))
 
     def endpoints(self, loops: str) -> Tensor:
         """Return targets and sources (2, edges) of the placed edges, added loops last; ``loops`` keeps or replaces self loops."""
@@ -155,8 +192,9 @@ class GraphInput:
         """Return the weighted adjacency matrix."""
         A, keeps_entries = self.source, isinstance(self.source, SparseTensor) and loops == KEEP_LOOPS
         stored = self.weights if keeps_entries else self.edge_weights()
-        weights = torch.ones(self.edges, dtype=dtype) if stored is None else stored
-        weights = weights if dtype is None else weights.to(dtype)
+        if stored is None:
+            return self.counted(dtype, loops)
+        weights = stored if dtype is None else stored.to(dtype)
         weights = weights if weights.requires_grad else weights.detach()  # a new tensor: the cache must not keep the user's tensor alive
         return A.with_values(weights) if isinstance(A, SparseTensor) and keeps_entries else self.place(loops).matrix(weights, fill)
 
@@ -273,35 +311,20 @@ def _from_edges(graph: Tensor, edge_weight: Tensor | None, size: tuple[int, int]
         hint = "; did you mean edge_index.t()?" if graph.ndim == 2 and graph.shape[1] == 2 else ""
         hint = "; make a dense adjacency matrix sparse with ns.from_torch(adj)" if graph.is_floating_point() and graph.ndim == 2 else hint
         raise SizeError(f"edge_index has shape {tuple(graph.shape)}: pass sources and targets, shape (2, edges){hint}")
-    largest = remembered(graph, "largest", lambda: _largest(graph, size))
-    size = (max(largest) + 1, max(largest) + 1) if size is None else size
-    if max(largest[0] - size[0], largest[1] - size[1]) >= 0:
-        check_nodes(_endpoints(graph).flip(0), size, FEATURES_OF)
+    sources, targets = remembered(graph, ("size", size), lambda: checked_size(_checked(graph), size, FEATURES_OF))
     weights = None
     if edge_weight is not None:
         weights = as_values(edge_weight)
         if len(weights) != count:
             raise SizeError(f"edge_weight has {len(weights)} entries, but edge_index has {count} edges: pass one weight per edge")
-    return GraphInput(graph, size[::-1], weights, graph if edge_weight is None else edge_weight)
+    return GraphInput(graph, (targets, sources), weights, graph if edge_weight is None else edge_weight)
+
+
+def _checked(edges: Tensor) -> Tensor:
+    """Return sources and targets of an edge list, int32 or int64 of shape (2, edges)."""
+    return as_indices(edges.as_tensor() if hasattr(edges, "as_tensor") else edges, "edge_index")  # PyTorch Geometric's EdgeIndex
 
 
 def _endpoints(edges: Tensor) -> Tensor:
     """Return targets and sources of an edge list, int64 of shape (2, edges)."""
-    plain = edges.as_tensor() if hasattr(edges, "as_tensor") else edges  # PyTorch Geometric's EdgeIndex
-    return as_indices(plain, "edge_index").to(torch.int64).flip(0)
-
-
-def _largest(edges: Tensor, size: tuple[int, int] | None) -> tuple[int, int]:
-    """Return the largest source and target index, or -1 without edges; ``size`` is (sources, targets), if known.
-
-    Raises:
-        FormatError: the indices are not integers.
-        RangeError: an index is negative.
-    """
-    endpoints = _endpoints(edges)
-    if not endpoints.numel():
-        return -1, -1
-    if int(endpoints.min()) < 0:
-        check_nodes(endpoints.flip(0), size or (int(endpoints.max()) + 1,) * 2, FEATURES_OF)
-    targets, sources = endpoints.amax(1).tolist()
-    return sources, targets
+    return _checked(edges).to(torch.int64).flip(0)

@@ -162,8 +162,8 @@ def zeros(graph: Any, size: tuple[int, int], dtype: torch.dtype) -> SparseTensor
                 "aggr='max' and 'min' ignore edge weights, but the adjacency matrix has values other than 1: drop them with"
                 " adj.with_values(torch.ones(adj.values.shape)), or use aggr='mean'"
             )
-        pattern = edges.place(KEEP_LOOPS).pattern
-        return SparseTensor(pattern, torch.zeros(pattern.nnz, dtype=dtype))
+        counts = edges.counted(dtype, KEEP_LOOPS)
+        return counts.with_values(torch.zeros_like(counts.values))
 
     return edges.remember(("zeros", dtype), make)
 
@@ -176,7 +176,7 @@ def multiplicities(graph: Any, size: tuple[int, int], dtype: torch.dtype, add_se
     """
     edges = read_graph(graph, None, size)
     loops = REPLACE_LOOPS if add_self_loops else KEEP_LOOPS
-    return edges.remember(("multiplicities", loops, dtype), lambda: edges.place(loops).matrix(torch.ones(edges.edges, dtype=dtype), 1.0))
+    return edges.remember(("multiplicities", loops, dtype), lambda: edges.counted(dtype, loops))
 
 
 def _normalized(A: SparseTensor, extended: Callable[[Tensor], Tensor] = lambda roots: roots) -> SparseTensor:

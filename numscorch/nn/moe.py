@@ -16,10 +16,11 @@ from ..operators.elementwise import is_sparse
 from ..programs.gradients import attached
 from ..tensors.graph_breaks import graph_break
 from ..tensors.modes import as_numpy
+from ..tensors.packing import of_rows
 from ..tensors.parameter import unwrapped
 from ..tensors.pattern import Pattern
 from ..tensors.sparse_tensor import SparseTensor
-from .csr_patterns import of_rows, of_single, ones_at
+from .csr_patterns import ones_at
 from .weights import check_device, check_dtype
 
 GROUP = 4  # tokens per group; a group loads its expert's weights once
@@ -144,7 +145,7 @@ def top_k_gates(scores: torch.Tensor, top_k: int, *, normalize: bool = False) ->
         values = scores.gather(1, chosen)
     if normalize:
         values = values / values.sum(1, keepdim=True)
-    pattern = of_rows(np.full(len(scores), top_k), as_numpy(chosen).ravel(), tuple(scores.shape), spreads=(1, 1))
+    pattern = of_rows(np.full(len(scores), top_k), as_numpy(chosen).ravel(), tuple(scores.shape))
     return SparseTensor.trusted(pattern, values.reshape(-1))
 
 
@@ -208,9 +209,9 @@ def plan_dispatch(gates: Pattern) -> tuple[Pattern, Pattern, Pattern]:
     entry_slots[order] = slots  # increasing for each token, because the token's experts are in increasing order
     group_experts, entries = np.arange(count).repeat(groups), np.diff(pos)
     return (
-        of_single(slots, np.arange(tokens).repeat(entries)[order], (max_groups * GROUP, tokens)),
-        of_single(np.arange(len(group_experts)), group_experts, (max_groups, count)),
-        of_rows(entries, entry_slots, (tokens, max_groups * GROUP), gates.spreads),
+        of_rows(np.bincount(slots, minlength=max_groups * GROUP), np.arange(tokens).repeat(entries)[order], (max_groups * GROUP, tokens)),
+        of_rows(np.arange(max_groups) < len(group_experts), group_experts, (max_groups, count)),
+        of_rows(entries, entry_slots, (tokens, max_groups * GROUP)),
     )
 
 

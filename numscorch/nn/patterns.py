@@ -17,13 +17,13 @@ import numpy as np
 import torch
 
 from ..errors import RangeError, SizeError
+from ..tensors.packing import of_rows
 from ..tensors.pattern import Pattern
 from ..tensors.sparse_tensor import SparseTensor
 from .csr_patterns import (
     check_rows,
     expand_blocks,
     intersection,
-    of_rows,
     ones_at,
     pattern_of_ranges,
     random_choices,

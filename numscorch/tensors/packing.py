@@ -18,7 +18,8 @@ from ..errors import FormatError, SizeError
 from ..ir.format import COO, CSR, Format
 from ..ir.level import INT32_MAX, INT64_MAX, Arrays, Entries, Level, Parents, starts_of_runs
 from ..machine import memory
-from .modes import as_numpy
+from ..schedule import tuning
+from .modes import as_numpy, made_outside
 from .pattern import Pattern
 
 KEY_BITS = 63  # bits of a nonnegative int64
@@ -129,18 +130,46 @@ def check_order(format: Format, shape: Sequence[int]) -> None:
         )
 
 
-def of_rows(counts: np.ndarray, columns: np.ndarray, shape: tuple[int, ...], spreads: tuple[int, ...] | None = None) -> Pattern:
-    """Make the CSR pattern with ``counts[i]`` entries in row i; the columns are not checked.
-
-    If the caller knows the pattern's ``spreads``, the compiler need not compute them.
-    """
+def of_rows(counts: np.ndarray, columns: np.ndarray, shape: tuple[int, ...]) -> Pattern:
+    """The CSR pattern with ``counts[i]`` entries in row i; the columns are not checked."""
     dtype = index_dtype_for(shape, len(columns))
     pos = starts_of_runs(counts, dtype)
     pattern = Pattern.written(CSR, shape, ((), (pos, columns.astype(dtype))), f"int{8 * dtype.itemsize}")
     pattern.counts = len(counts), len(columns)
-    if spreads is not None:
-        pattern.derived["spreads"] = spreads
     return pattern
+
+
+def counted_entries(indices: np.ndarray, shape: tuple[int, ...], *, diagonal: bool = False) -> tuple[Pattern, torch.Tensor] | None:
+    """The CSR pattern of a matrix's entries, and how often each one is given; None if most rows are empty or there are too many places.
+
+    Sorting entries without values takes a third of the time of packing them. O(n log n).
+
+    Args:
+        indices: coordinates, int32 or int64 of shape (2, n); the caller checks that they are in range.
+        shape: numbers of rows and columns.
+        diagonal: whether each entry of the diagonal is stored and counted once, however often it is given.
+
+    >>> pattern, counts = counted_entries(np.array([[1, 1, 1, 1], [0, 0, 1, 1]]), (2, 2), diagonal=True)
+    >>> [array.tolist() for array in pattern.arrays[1]], counts.tolist()
+    ([[0, 1, 3], [0, 0, 1]], [1, 2, 1])
+    """
+    count, added = indices.shape[1], min(shape) if diagonal else 0
+    if prod(shape) > INT64_MAX or shape[0] >= tuning.COUNTED_COORDINATES * count:
+        return None
+    keys = np.empty(count + added, dtype=np.int64)
+    np.multiply(indices[0], shape[1], out=keys[:count], dtype=np.int64)
+    keys[:count] += indices[1]
+    keys[count:] = np.arange(added) * (shape[1] + 1)
+    keys.sort()
+    is_first = np.append(True, keys[1:] != keys[:-1])
+    repeated = np.flatnonzero(~is_first)
+    keys = keys[is_first]
+    counts = np.ones(len(keys), dtype=np.int32)
+    np.add.at(counts, repeated - np.arange(1, len(repeated) + 1), 1)
+    rows, columns = np.divmod(keys, shape[1], out=(np.empty_like(keys), keys))
+    if diagonal:
+        counts[rows == columns] = 1
+    return made_outside(lambda: (of_rows(np.bincount(rows, minlength=shape[0]), columns, shape), torch.from_numpy(counts)))
 
 
 def index_dtype_for(shape: Sequence[int], nnz: int, wanted: DTypeLike | None = None) -> np.dtype:
@@ -165,10 +194,9 @@ def sorting(columns: list[np.ndarray], sizes: Sequence[int], n: int) -> tuple[np
     if fit_into_keys(sizes, n):
         columns, order, _ = sorted_columns(columns, sizes)
         return order, columns
-    if fit_into_keys(sizes, 0):  # torch's parallel radix sort is twice as fast as NumPy's stable sort
-        order = as_numpy(torch.sort(torch.from_numpy(_keys(columns, sizes)), stable=True).indices)
-    else:
-        order = np.lexsort(columns[::-1])
+    order = np.arange(n)
+    for column in reversed(columns):  # torch's stable radix sort is twice as fast as NumPy's
+        order = order[as_numpy(torch.sort(torch.from_numpy(column[order]), stable=True).indices)]
     return order, [column[order] for column in columns]
 
 
@@ -185,7 +213,10 @@ def sorted_columns(columns: Sequence[np.ndarray], sizes: Sequence[int]) -> tuple
     >>> [column.tolist() for column in columns], order.tolist(), is_first.tolist()
     ([[0, 1, 1], [2, 0, 0]], [1, 0, 2], [True, True, False])
     """
-    key = _keys(columns, sizes)
+    key = columns[0].astype(np.int64)
+    for column, width in zip(columns[1:], _widths_of(sizes)[1:], strict=True):
+        key <<= width
+        key |= column
     bits = len(key).bit_length()
     key <<= bits
     key |= np.arange(len(key))
@@ -198,14 +229,6 @@ def sorted_columns(columns: Sequence[np.ndarray], sizes: Sequence[int]) -> tuple
         ordered.append(key & ((1 << width) - 1))
         key >>= width
     return ordered[::-1], order, is_first
-
-
-def _keys(columns: Sequence[np.ndarray], sizes: Sequence[int]) -> np.ndarray:
-    key = columns[0].astype(np.int64)
-    for column, width in zip(columns[1:], _widths_of(sizes)[1:], strict=True):
-        key <<= width
-        key |= column
-    return key
 
 
 def fit_into_keys(sizes: Sequence[int], n: int) -> bool:

@@ -119,11 +119,9 @@ class Pattern:
 
     def sampled_rows(self, at: int) -> np.ndarray:
         """The lengths of the rows of a level that hold sampled positions, so a row is sampled the more often the longer it is."""
-        return self.remember(("rows", at), lambda: self._sampled_rows(self.level_arrays(at)[0], self.counts[at]))
-
-    def _sampled_rows(self, pos: np.ndarray, count: int) -> np.ndarray:
-        after = pos.searchsorted(sampled(count, max(count // tuning.ROW_SAMPLES, 1)).astype(pos.dtype), "right")
-        return pos[after] - pos[after - 1]
+        pos, step = self.level_arrays(at)[0], max(self.counts[at] // tuning.ROW_SAMPLES, 1)
+        ends = self.remember(("ends", at), lambda: pos.searchsorted(sampled(self.counts[at], step).astype(pos.dtype), "right"))
+        return pos[ends] - pos[ends - 1]
 
     def _spread(self, at: int) -> int:
         if "pos" not in self.format.levels[at].arrays or self.counts[at] < tuning.MEASURED_ENTRIES:
@@ -279,7 +277,7 @@ def _peaks_of(pattern: Pattern) -> tuple[int, ...]:
             break
         peaks[at] = _peak(coordinates[coordinates >= 0], step)
         if "pos" in level.arrays and at == 1 and levels[0].is_unique:
-            peaks[0] = _frequent(int(pattern.sampled_rows(1).max()) * count // pattern.counts[1])
+            peaks[0] = _frequent(int(pattern.sampled_rows(1).max()) * count // pattern.counts[1] // tuning.PEAK_STEP, tuning.PEAK_STEP)
             break
         if "pos" in level.arrays:
             positions = np.searchsorted(arrays[0], positions.astype(arrays[0].dtype), "right") - 1
@@ -291,12 +289,10 @@ def _peaks_of(pattern: Pattern) -> tuple[int, ...]:
 def _peak(coordinates: np.ndarray, step: int) -> int:
     """The estimated number of values with the most frequent sampled coordinate."""
     ordered = np.sort(coordinates)
-    if not (ordered[tuning.PEAK_HITS - 1 :] == ordered[: max(len(ordered) - tuning.PEAK_HITS + 1, 0)]).any():
-        return 0
     ends = np.flatnonzero(np.append(ordered[1:] != ordered[:-1], True))
-    return _frequent(int(np.diff(ends, prepend=-1).max()) * step)
+    return _frequent(int(np.diff(ends, prepend=-1).max()), step)
 
 
-def _frequent(count: int) -> int:
-    """The number of values with one coordinate, rounded down to a power of 4; 0 if they are few."""
-    return 1 << (count.bit_length() - 1) // 2 * 2 if count >= tuning.PEAK_STEP * tuning.PEAK_HITS else 0
+def _frequent(hits: int, step: int) -> int:
+    """The number of values of which one in ``step`` was seen, rounded down to a power of 4; 0 if they are few."""
+    return 1 << ((hits * step).bit_length() - 1) // 2 * 2 if hits >= tuning.PEAK_HITS else 0

@@ -163,3 +163,21 @@ def test_merged_edges_are_told() -> None:
         unique = torch.unique(EDGES, dim=1)
         for format in (ns.CSR, ns.COO(2), "ELL"):
             assert ns.adj_t(unique, format=format).to_dense().sum() == 4
+
+
+@pytest.mark.parametrize("format", [None, ns.CSR, ns.COO(2), ns.CSC])
+def test_unweighted_edges_are_ones_of_the_default_data_type(format: Any) -> None:
+    edges = torch.tensor([[0, 2, 1, 2], [1, 1, 0, 2]])
+    before = torch.get_default_dtype()
+    try:
+        for dtype in (torch.float64, torch.float32):
+            torch.set_default_dtype(dtype)
+            A = ns.adj_t(edges, size=3, format=format)
+            assert A.dtype == dtype and A.to_dense().tolist() == [[0, 1, 0], [1, 0, 1], [0, 0, 1]]
+    finally:
+        torch.set_default_dtype(before)
+
+
+def test_graphs_with_too_many_nodes_are_refused() -> None:
+    with pytest.raises(ns.SizeError, match=r"GiB|does not fit"):
+        ns.adj_t(torch.tensor([[0], [10**13]]))
