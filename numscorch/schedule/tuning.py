@@ -114,8 +114,8 @@ CHOICE_VALUES = 1 << 18  # values of a dense matrix from which torch chooses ent
 
 # -- Statistics of patterns (tensors/pattern.py)
 
-MEASURED_ENTRIES = 1 << 12  # entries from which rows and coordinates are sampled; fewer take no time to speak of in any order
-ROW_SAMPLES = 1 << 9  # positions whose rows are looked up; a row with this part of all positions is always seen
+MEASURED_ENTRIES = 1 << 12  # entries from which rows and coordinates are sampled, which takes about 0.1 ms; benchmarks.new_sizes
+ROW_SAMPLES = 1 << 9  # positions sampled for lengths of rows, at least; at most twice as many
 LONG_ROW_ENTRIES = 1 << 16  # entries of a matrix from which one long row matters; bench_skew
 LONG_ROW_SHARE = 16  # a row is long if it holds more than this part of all entries; bench_skew
 PEAK_STEP = 32  # minimum positions per sample
