@@ -82,9 +82,7 @@ def dots(a: Any, b: Any, c: Any, d: Any, e: Any, total: np.ndarray) -> np.ndarra
 
 def accumulate(total: np.ndarray, value: np.ndarray) -> np.ndarray:
     """Return the register ``total`` plus the registers of a tile, added in order."""
-    for register in value.reshape(-1, total.size):
-        total = total + register
-    return total
+    return sum(value.reshape(-1, total.size), total)
 
 
 def hsum(value: np.ndarray) -> Any:

@@ -69,15 +69,12 @@ def _hoist_from(loop: For, most: int) -> tuple[list[Assign], For]:
         return [], loop
     changing = _changed(loop.body) | {loop.var.name}
     values = _set_once(loop.body)
-    hoisted: dict[Expr, Expr] = {}
-    for node in loads:
-        resolved = _resolve(node, values)
-        if not changing & names_in(resolved):
-            hoisted[node] = resolved
+    resolved: dict[Expr, Expr] = {node: _resolve(node, values) for node in loads}
+    hoisted = {node: load for node, load in resolved.items() if not changing & names_in(load)}
     if not hoisted or sum(map(registers_of, hoisted)) > most:
         return [], loop
     names = _names(hoisted, names_used(loop.body))
-    moved = [Assign(names[node], resolved) for node, resolved in hoisted.items()]
+    moved = [Assign(names[node], load) for node, load in hoisted.items()]
     return moved, replace(loop, body=tuple(map_stmt(stmt, names.get) for stmt in loop.body))
 
 

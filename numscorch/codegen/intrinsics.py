@@ -8,6 +8,7 @@ functions in plain Python.
 from __future__ import annotations
 
 import sys
+from functools import partial, reduce
 from typing import Any
 
 from llvmlite import ir
@@ -155,10 +156,8 @@ def dot(typingctx: Any, a: Any, b: Any, total: Any) -> Any:
     """Return the register ``total`` plus the products of the registers of a and b, added in order."""
 
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        register = args[2]
-        for left, right in broadcast(builder, args[:2], total.vector):
-            register = fused(builder, left, right, register)
-        return register
+        pairs = broadcast(builder, args[:2], total.vector)
+        return reduce(lambda register, pair: fused(builder, pair[0], pair[1], register), pairs, args[2])
 
     return total(a, b, total), codegen
 
@@ -184,10 +183,7 @@ def accumulate(typingctx: Any, total: Any, value: Any) -> Any:
     """Return the register ``total`` plus the registers of a tile, added in order."""
 
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        register = args[0]
-        for other in registers_of(builder, args[1]):
-            register = _add(builder, register, other)
-        return register
+        return reduce(partial(_add, builder), registers_of(builder, args[1]), args[0])
 
     return total(total, value), codegen
 

@@ -31,7 +31,6 @@ from ..ir.loop import (
     map_blocks,
     map_stmt,
     names_in,
-    names_used,
     names_written,
     rewrite,
     until,
@@ -122,26 +121,21 @@ def _counter(loop: For | While) -> tuple[Var, int] | None:
 
 def _is_summed(name: str, block: Block) -> bool:
     """Whether a block adds to a register, but doesn't read or write it otherwise."""
-    added = 0
-    for stmt in walk_block(block):
-        if isinstance(stmt, Accumulate) and stmt.var.name == name:
-            added += 1
-            if name in names_used((replace(stmt, var=Var("")),)):
-                return False
-        elif isinstance(stmt, Assign) and stmt.var.name == name:
-            if not _adds_to(name, stmt.value):
-                return False
-            added += 1
-        elif any(name in names_in(expr) for expr in expressions(stmt)):
-            return False
-    return added > 0
+    users = [stmt for stmt in walk_block(block) if _written(stmt) == name or name in names_in(*expressions(stmt))]
+    return bool(users) and all(_adds_to(name, stmt) for stmt in users)
 
 
-def _adds_to(name: str, value: Expr) -> bool:
-    """Whether a value is a register plus something else."""
-    match value:
-        case Call("add" | "accumulate", (Var(first), *rest)) | Call("fma" | "dot" | "dots", (*rest, Var(first))) if first == name:
-            return all(name not in names_in(operand) for operand in rest)
+def _written(stmt: Stmt) -> str | None:
+    return stmt.var.name if isinstance(stmt, Assign | Accumulate) else None
+
+
+def _adds_to(name: str, stmt: Stmt) -> bool:
+    """Whether a statement adds something else to a register."""
+    match stmt:
+        case Accumulate(Var(var), value) if var == name:
+            return name not in names_in(value)
+        case Assign(Var(var), Call("add" | "accumulate", (Var(first), *rest)) | Call("fma" | "dot" | "dots", (*rest, Var(first)))):
+            return var == first == name and name not in names_in(*rest)
         case _:
             return False
 

@@ -41,14 +41,9 @@ def lower(stmt: ix.Stmt, env: Env) -> Block:
         case ix.Where():
             return lower_where(stmt, env)
         case ix.Forall():
-            return lower_forall(stmt, env)
+            return with_sums(_lower_tagged(stmt, env), stmt)
         case _:
             assert_never(stmt)
-
-
-def lower_forall(stmt: ix.Forall, env: Env) -> Block:
-    """Lower a loop according to its tag, and pass its partial sums on."""
-    return with_sums(_lower_tagged(stmt, env), stmt)
 
 
 def _lower_tagged(stmt: ix.Forall, env: Env) -> Block:

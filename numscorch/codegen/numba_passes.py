@@ -92,9 +92,7 @@ class ToLLVM(NativeLowering):  # type: ignore[misc]
 
     _name = "numscorch_lowering"
 
-    @property
-    def lowering_class(self) -> type[Lowering]:
-        return Lowering
+    lowering_class = Lowering
 
     def run_pass(self, state: Any) -> bool:
         is_routine = state.library is None

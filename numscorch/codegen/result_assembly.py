@@ -18,7 +18,7 @@ from ..ir.derived_formats import runs_of
 from ..ir.format import Format
 from ..ir.index import Access, IndexVar
 from ..ir.level import Level, Mode, Segment
-from ..ir.loop import Accumulate, Assign, Block, Const, Do, Expr, If, Store, Var
+from ..ir.loop import Accumulate, Assign, Block, Const, Do, Expr, If, Store, Var, add
 
 Stage = Literal["bound", "room", "once", "count", "fill"]
 MOST_ENTRIES = Var("most")
@@ -106,12 +106,8 @@ class Assembly:
         """Return the code that computes the next entry's position; empty if one of the block's counters is that position."""
         return ()
 
-    def append(self, coords: Mapping[IndexVar, Expr]) -> Block:
-        """Append an entry to the last run, at the current coordinates."""
-        return self._append_to(self.runs[-1], coords)
-
-    def append_if(self, is_kept: Expr, coords: Mapping[IndexVar, Expr]) -> Block:
-        """Append an entry if ``is_kept`` is 1. If it is 0, the next entry overwrites this one."""
+    def append(self, coords: Mapping[IndexVar, Expr], is_kept: Expr = ONE) -> Block:
+        """Append an entry to the last run, at the current coordinates. If ``is_kept`` is 0, the next entry overwrites this one."""
         return self._append_to(self.runs[-1], coords, is_kept)
 
     def _append_to(self, run: tuple[int, int], coords: Mapping[IndexVar, Expr], step: Expr = ONE) -> Block:
@@ -193,12 +189,12 @@ class Placement(Assembly):
         ((first, _),) = self.runs
         return () if self.counting else (Assign(self.counters[0], self.heads[self.place(first - 1, coords)]),)
 
-    def append(self, coords: Mapping[IndexVar, Expr]) -> Block:
+    def append(self, coords: Mapping[IndexVar, Expr], is_kept: Expr = ONE) -> Block:
         (run,) = self.runs
         parent = self.place(run[0] - 1, coords)
         if self.counting:
-            return (Store(self.heads, parent, Const(1), add=True),)
-        return (*self._store_coordinates(run, coords), Store(self.heads, parent, self._counter(run) + 1))
+            return (Store(self.heads, parent, is_kept, add=True),)
+        return (*self._store_coordinates(run, coords), Store(self.heads, parent, add(self._counter(run), is_kept)))
 
 
 def is_spaced(format: Format) -> bool:
@@ -236,11 +232,11 @@ class Spacing(Assembly):
         place = self._level.entered(*self._current(coords))
         return () if place is None else (Assign(self.counters[0], place),)
 
-    def append(self, coords: Mapping[IndexVar, Expr]) -> Block:
+    def append(self, coords: Mapping[IndexVar, Expr], is_kept: Expr = ONE) -> Block:
         mode, coordinate = self._current(coords)
         if self._level.entered(mode, coordinate) is not None:
             return ()
-        return (Store(mode.crd, self.counters[0], coordinate), Accumulate(self.counters[0], Const(1)))
+        return (Store(mode.crd, self.counters[0], coordinate), Accumulate(self.counters[0], is_kept))
 
     @property
     def _level(self) -> Level:

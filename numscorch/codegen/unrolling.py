@@ -232,8 +232,7 @@ def lower_jam(stmt: ix.Forall, tag: ix.Jam, env: Env, lower: Lower, serial: Call
 def _copies(stmt: ix.Forall, times: int, env: Env, lower: Lower) -> list[Block]:
     """Lower a copy of the body for each coordinate. Each copy first assigns its coordinate to a variable."""
     names = [Var(f"{stmt.var}_u{number}") for number in range(times)]  # no index variable has such a name
-    blocks = [_copy(stmt, number, names[number], env, lower) for number in range(times)]
-    return [(Assign(names[number], Var(stmt.var.name) + number), *blocks[number]) for number in range(times)]
+    return [(Assign(name, Var(stmt.var.name) + number), *_copy(stmt, number, name, env, lower)) for number, name in enumerate(names)]
 
 
 def _copy(stmt: ix.Forall, number: int, coordinate: Expr, env: Env, lower: Lower) -> Block:
@@ -265,10 +264,8 @@ def interleaved(blocks: list[Block]) -> Block:
         first = row[0]
         if all(stmt == first for stmt in row):
             out.append(first)
-        elif isinstance(first, For) and all(isinstance(stmt, For) and replace(stmt, body=first.body) == first for stmt in row):
-            out.append(replace(first, body=interleaved([stmt.body for stmt in row if isinstance(stmt, For)])))
-        elif isinstance(first, If) and all(isinstance(stmt, If) and stmt.condition == first.condition and not stmt.orelse for stmt in row):
-            out.append(replace(first, body=interleaved([stmt.body for stmt in row if isinstance(stmt, If)])))
+        elif isinstance(first, For | If) and all(isinstance(stmt, For | If) and replace(stmt, body=first.body) == first for stmt in row):
+            out.append(replace(first, body=interleaved([stmt.body for stmt in row if isinstance(stmt, For | If)])))
         elif isinstance(first, While):
             raise TypeError(f"copies of {first} can't be interleaved")
         else:

@@ -275,7 +275,7 @@ def append_pruned(stmt: ix.Assignment, env: Env) -> Block:
     product, value = lower_product(test.value, env, as_vector=False), Var(f"{name}_value")
     before, is_kept = _is_kept(stmt, test, env)
     write = (Assign(value, product.scalar), Store(Var(f"{name}_vals"), env.position(stmt.lhs), value))
-    return (*product.setup, *write, *before, *env.assembly.append_if(is_kept, env.coords))  # a branch would be mispredicted
+    return (*product.setup, *write, *before, *env.assembly.append(env.coords, is_kept))  # a branch would be mispredicted
 
 
 def _is_kept(stmt: ix.Assignment, test: PruningTest, env: Env) -> tuple[Block, Expr]:
