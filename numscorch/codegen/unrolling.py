@@ -239,12 +239,8 @@ def _copy(stmt: ix.Forall, number: int, coordinate: Expr, env: Env, lower: Lower
     """Lower the body for one coordinate, with distinct names for its registers and other values that depend on the coordinate."""
     result = ix.result_of(stmt).tensor
     registers = {a.lhs.tensor for a in ix.assignments(stmt)} - {result}
-    body = ix.map_expr(stmt.body, lambda access: _rename(access, number) if access.tensor in registers else access)
+    body = ix.map_expr(stmt.body, lambda a: a.with_changes(name=f"{a.tensor}{LETTERS[number]}") if a.tensor in registers else a)
     return lower(body, replace(env.bind(stmt.var, coordinate), copy=(stmt.var, number)))
-
-
-def _rename(access: ix.Access, number: int) -> ix.Access:
-    return replace(access, tensor=replace(access.tensor, name=f"{access.tensor.name}{LETTERS[number]}"))
 
 
 def interleaved(blocks: list[Block]) -> Block:

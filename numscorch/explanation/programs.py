@@ -292,7 +292,7 @@ def spelled(part: ProgramPart) -> str:
     value = part.request.value
     if value is None:
         raise TypeError(f"{part} has no value")
-    named = mapped(value, lambda a: Access(replace(a.tensor, name=names[NAMES.index(a.tensor.name)]), a.indices))
+    named = mapped(value, lambda a: a.with_changes(name=names[NAMES.index(a.tensor.name)]))
     return f"{lhs} {part.request.op} {named}"
 
 

@@ -93,7 +93,7 @@ class Accesses:
         size_and_stride = [by_variable[var] for var in stmt.lhs.indices]
         strides[result.name] = tuple(stride for _, stride in size_and_stride)
         letters = letters_of([size for size, _ in size_and_stride], strides[result.name])
-        return replace(stmt, lhs=Access(replace(result, strides=letters), stmt.lhs.indices)), strides
+        return replace(stmt, lhs=stmt.lhs.with_changes(strides=letters)), strides
 
     def _strides(self, names: Sequence[str], operand: Operand, fmt: Format | None) -> tuple[int, ...]:
         if fmt is None:
@@ -229,7 +229,7 @@ class Accesses:
 
 def _as_pattern_access(factor: Expr) -> Expr:
     """The access to an operand's pattern alone; any other factor unchanged."""
-    return replace(factor, tensor=replace(factor.tensor, dtype=PATTERN)) if isinstance(factor, Access) else factor
+    return factor.with_changes(dtype=PATTERN) if isinstance(factor, Access) else factor
 
 
 def _dense_strides(fmt: Format, shape: Sequence[int]) -> tuple[int, ...]:

@@ -18,7 +18,7 @@ from ..ir.level import Level
 from ..ir.levels import Dense
 from ..ir.parts import Part
 from ..schedule.facts import AUTOMATIC, Facts, Options, Target
-from ..schedule.loop_order import candidates
+from ..schedule.loop_order import Orders
 from .parser import Subscripts
 from .problem import Problem, index_dtype_of
 from .requests import NAMES, Form, Operand, Request
@@ -54,7 +54,7 @@ def can_be_copied(source: Format, target: Format) -> bool:
     """Whether one kernel can copy entries from one format to the other, in the source's storage order."""
     operand = Operand(source, (1,) * source.order, "float32", "int32", counts=(1,) * len(source.levels))
     problem, order = copy_problem(operand, target, Target()), copying(source, target).options.order
-    return bool(candidates(problem.stmt, variables_in(problem.stmt.rhs), problem.facts, Target(), order))
+    return bool(Orders(problem.stmt, problem.facts, Target()).cheapest(1, order))
 
 
 def variable(part: Part) -> IndexVar:

@@ -129,7 +129,7 @@ def _request(inputs: Sequence[Access], value: Expr, kept: tuple[str, ...], maske
     subscripts = Subscripts(tuple(tuple(v.name for v in access.indices) for access in inputs), kept)
     if not masked and factors_of(value) == list(inputs):
         return plain_request(subscripts)
-    renamed = mapped(value, lambda a: _renamed(a, letters[a.tensor.name]))
+    renamed = mapped(value, lambda a: a.with_changes(name=letters[a.tensor.name]))
     summed = {name for names in subscripts.operands for name in names} - set(kept)
     return Request(subscripts, renamed, "+=" if summed and not is_product(renamed) else "=", len(inputs) - 1 if masked else None)
 
@@ -145,10 +145,6 @@ def _without(value: Expr, mask: str) -> Expr:
     if isinstance(value, Binary) and value.op in TESTS:
         return Binary(value.op, _without(value.left, mask), value.right)
     return product([f for f in factors_of(value) if not (isinstance(f, Access) and f.tensor.name == mask)])
-
-
-def _renamed(access: Access, name: str) -> Access:
-    return replace(access, tensor=replace(access.tensor, name=name))
 
 
 def _once(access: Access) -> Access:
@@ -186,7 +182,7 @@ def request_counting_ties(request: Request, is_sparse: bool, sparse: tuple[int, 
     subs, value, offset = request.subscripts, terms_of(value_of_request(request), request.op, "float32"), 1 + is_sparse
     positions = [at for at in range(len(subs.operands)) if at != request.mask]
     letters = {NAMES[at]: NAMES[offset + place] for place, at in enumerate(positions)}
-    shifted = mapped(value, lambda a: _renamed(a, letters[a.tensor.name]))
+    shifted = mapped(value, lambda a: a.with_changes(name=letters[a.tensor.name]))
     extreme = access_of(NAMES[is_sparse], subs.result)
     equal: Expr = Binary("==", shifted, extreme)
     if sparse and request.op not in SEMIRINGS:

@@ -10,7 +10,7 @@ from ..errors import FormatError, ScheduleError, SizeError, UnsupportedError
 from ..ir.derived_formats import can_be_assembled
 from ..ir.format import CSF, Format, as_format, dense
 from ..ir.functions import REDUCTIONS, is_zero, simplified, start_of
-from ..ir.index import Access, Assignment, IndexVar, TensorVar, accesses_in, is_product, variables_in
+from ..ir.index import Assignment, IndexVar, TensorVar, accesses_in, is_product, variables_in
 from ..ir.level import INT32_MAX
 from ..ir.levels import Dense
 from ..ir.parts import Part
@@ -298,7 +298,7 @@ def _assembled(stmt: Assignment, fmt: Format, index_dtype: str) -> Assignment:
     assembled = with_format(stmt, fmt)
     if not assembled.lhs.tensor.is_assembled:
         return assembled
-    return replace(assembled, lhs=Access(replace(assembled.lhs.tensor, index_dtype=index_dtype), assembled.lhs.indices))
+    return replace(assembled, lhs=assembled.lhs.with_changes(index_dtype=index_dtype))
 
 
 def result_format(stmt: Assignment, parts: Sequence[Part]) -> Format:

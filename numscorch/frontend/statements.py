@@ -185,7 +185,7 @@ def _is_sum(expr: Expr) -> TypeGuard[Binary]:
 
 def valued_access(access: Access) -> Access:
     """The access with values: a tensor of which both the pattern and the values are read is one operand."""
-    return replace(access, tensor=replace(access.tensor, dtype="float32"))
+    return access.with_changes(dtype="float32")
 
 
 class _Splitter:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial, reduce
 from math import copysign
+from typing import Any
 
 from .dtype import DTYPES, DType
 from .format import Format
@@ -130,6 +131,10 @@ class Access:
         """The levels that do not store every coordinate; if ``var`` is given, only the levels that it indexes."""
         levels = enumerate(self.tensor.format.levels)
         return [at for at, level in levels if not level.full and (var is None or self.level_var(at) == var)]
+
+    def with_changes(self, **changes: Any) -> Access:
+        """The access to the tensor with some of its fields changed."""
+        return Access(replace(self.tensor, **changes), self.indices)
 
     def __str__(self) -> str:
         text = f"{self.tensor}[{','.join(map(str, self.indices))}]" if self.indices else self.tensor.name

@@ -120,22 +120,13 @@ def operated(op: str, left: Expr, right: Expr) -> Expr:
     return Apply(CALLED[op], (left, right)) if op in CALLED else Binary(op, left, right)
 
 
-def number(token: str) -> float | complex:
-    """The value of a number token.
-
-    >>> number("2e3"), number("1.5j")
-    (2000.0, 1.5j)
-    """
-    return complex(token) if token[-1] in "jJ" else float(token)
-
-
 def literal(token: str, dtype: str) -> Literal:
     """The literal of a number token. A decimal point or an exponent makes an integral number a float.
 
-    >>> print(literal("2", "float32"), literal("2.", "float32"), literal("2e0", "float32"))
-    2 2.0 2.0
+    >>> print(*(literal(token, "float32") for token in ("2", "2.", "2e0", "1.5j")))
+    2 2.0 2.0 1.5j
     """
-    value = number(token)
+    value = complex(token) if token[-1] in "jJ" else float(token)
     is_float = not token.isdigit() and not isinstance(value, complex) and value.is_integer()
     return Literal(value, dtype, is_float)
 
@@ -320,7 +311,7 @@ class _Parser:
         if self.peek() != ")":
             raise self.error("stored takes one tensor, as in stored(A[i,j])")
         self.take(")")
-        return Access(replace(access.tensor, dtype=PATTERN), access.indices)
+        return access.with_changes(dtype=PATTERN)
 
     def call(self) -> Expr:
         name = self.name()

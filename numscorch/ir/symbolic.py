@@ -69,24 +69,8 @@ class Size(int if TYPE_CHECKING else object):  # type: ignore[misc]  # C code re
         self.record.ask(self.text, self.value)
         return self.value
 
-    def __hash__(self) -> int:
-        return hash(self.known())
-
-    def __int__(self) -> int:
-        return self.known()
-
-    __index__ = __int__
-
-    def __float__(self) -> float:
-        return float(self.known())
-
     def __bool__(self) -> bool:
         return self != 0
-
-    def __repr__(self) -> str:
-        return repr(self.known())
-
-    __str__ = __repr__
 
     def __format__(self, spec: str) -> str:
         return format(self.known(), spec)
@@ -156,6 +140,13 @@ def _plain(name: str) -> None:
     setattr(Size, f"__r{name}__", lambda self, other: operation(other, self.known()))
 
 
+def _conversion(name: str, convert: Callable[[int], Any]) -> None:
+    """Define a conversion of the plain value, so that the plan serves only this value of the size."""
+    setattr(Size, f"__{name}__", lambda self: convert(self.known()))
+
+
+for _name, _convert in (("hash", hash), ("int", int), ("index", int), ("float", float), ("repr", repr), ("str", repr)):
+    _conversion(_name, _convert)
 for _name, _sign, _without in (
     ("add", "+", 0),
     ("sub", "-", 0),

@@ -19,7 +19,13 @@ class BaseTag:
     @property
     def width(self) -> int:
         """The number of coordinates or positions per step of the loop; 0 if the loop is a single tile."""
-        return 1
+        match self:
+            case Vector(lanes, registers) | FlatSum(lanes, registers):
+                return lanes * registers
+            case Unroll(width) | Positions(width):
+                return width
+            case _:
+                return 1
 
     def __str__(self) -> str:
         spelling = self.spelling or f"{type(self).__name__.lower()}_forall"
@@ -58,10 +64,6 @@ class Vector(BaseTag):
     masked: bool = False
     overlapped: bool = False
 
-    @property
-    def width(self) -> int:
-        return self.lanes * self.registers
-
     def __str__(self) -> str:
         shape = f"{self.lanes} x {self.registers or self.tail}"
         rest = (f", rest {self.tail}" if self.tail else "") if self.registers else ", once"
@@ -74,10 +76,6 @@ class Unroll(BaseTag):
 
     times: int
 
-    @property
-    def width(self) -> int:
-        return self.times
-
 
 @dataclass(frozen=True, slots=True)
 class Positions(BaseTag):
@@ -89,10 +87,6 @@ class Positions(BaseTag):
     lanes: int
     spelling: ClassVar[str] = "position_forall"
 
-    @property
-    def width(self) -> int:
-        return self.lanes
-
 
 @dataclass(frozen=True, slots=True)
 class FlatSum(BaseTag):
@@ -103,10 +97,6 @@ class FlatSum(BaseTag):
 
     lanes: int
     registers: int
-
-    @property
-    def width(self) -> int:
-        return self.lanes * self.registers
 
     def __str__(self) -> str:
         return f"entry_forall<{self.lanes} x {self.registers}>"

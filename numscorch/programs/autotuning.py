@@ -16,13 +16,13 @@ from ..errors import ScheduleError, UnsupportedError
 from ..frontend.problem import Problem
 from ..frontend.requests import Request, einsum_request, scheduled
 from ..ir.format import Format
-from ..ir.index import Tile, Vector, loops_of, variables_in
+from ..ir.index import Tile, Vector, loops_of
 from ..machine.target import host
 from ..machine.threads import workers
 from ..runtime.plans import compile_source, describe_all, forget
 from ..runtime.tuned import key_of, remember
 from ..schedule import Step
-from ..schedule.loop_order import candidates
+from ..schedule.loop_order import Orders
 from ..schedule.parallel import runs_in_blocks
 from ..tensors.sparse_tensor import SparseTensor
 from .dispatch import compute
@@ -96,7 +96,7 @@ def _schedules(problem: Problem, steps: Sequence[Step]) -> Iterator[str]:
     """Schedules other than the default, the most promising first."""
     stmt = steps[-1].stmt
     loops = loops_of(stmt)
-    ranked = candidates(problem.stmt, variables_in(problem.stmt.rhs), problem.facts, host(), most=ORDERS + 1)
+    ranked = Orders(problem.stmt, problem.facts, host()).cheapest(ORDERS + 1)
     for choice in ranked[1:]:
         if choice.cost < DEARER * ranked[0].cost:
             yield f"reorder({', '.join(var.name for var in choice.order)})"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate
 from math import exp, inf, prod
@@ -84,7 +84,7 @@ def reordered(access: Access, order: tuple[IndexVar, ...]) -> Access:
     """Return the access with the levels of its tensor in this loop order."""
     fmt = access.tensor.format
     modes = tuple(sorted(range(len(fmt.levels)), key=lambda d: order.index(access.indices[d])))
-    return Access(replace(access.tensor, format=_reordered(fmt, modes)), access.indices)
+    return access.with_changes(format=_reordered(fmt, modes))
 
 
 @lru_cache(maxsize=4096)
@@ -115,7 +115,7 @@ def in_rows(walk: SparseWalk, others: Sequence[SparseWalk], order: tuple[IndexVa
     indices = sorted(access.indices, key=order.index)
     first = "d" if is_located(access, indices[0], facts) else "s"
     rows = _format(first + "s" * (len(indices) - 1), tuple(map(access.indices.index, indices)))
-    return access if rows == access.tensor.format else Access(replace(access.tensor, format=rows), access.indices)
+    return access if rows == access.tensor.format else access.with_changes(format=rows)
 
 
 def without_empty_rows(stmt: Assignment, order: tuple[IndexVar, ...], access: Access, facts: Facts) -> Access:
@@ -144,7 +144,7 @@ def without_empty_rows(stmt: Assignment, order: tuple[IndexVar, ...], access: Ac
     rows, entries = counts_of(access, facts)
     if not (is_sum and is_only_sparse) or set(stmt.lhs.indices) == set(order) or entries * tuning.LISTED_ROWS > rows:
         return access
-    return Access(replace(tensor, format=Format((Compressed(), Compressed()), tensor.format.parts)), access.indices)
+    return access.with_changes(format=Format((Compressed(), Compressed()), tensor.format.parts))
 
 
 def conversion(walk: SparseWalk, stored: Access, facts: Facts) -> float:
@@ -162,7 +162,7 @@ def mergeable(accesses: Sequence[Access]) -> list[Access]:
     def merged(access: Access) -> Access:
         fmt = access.tensor.format
         must_sort = any(walk_counts[access.level_var(at)] > 1 for at, level in enumerate(fmt.levels) if not level.is_ordered)
-        return Access(replace(access.tensor, format=sorted_format(fmt)), access.indices) if must_sort else access
+        return access.with_changes(format=sorted_format(fmt)) if must_sort else access
 
     return list(map(merged, accesses))
 
@@ -173,8 +173,9 @@ def counts_of(access: Access, facts: Facts) -> tuple[float, ...]:
     The count is measured if the tensor keeps its format and the level is unique. Otherwise it is an upper bound: the
     number of places, limited by the number of values unless the level is full.
     """
-    if is_relation(access):
-        return _implied(access, facts)
+    if is_relation(access):  # it stores nothing
+        fans = (level.fan(facts.extent(access.level_var(at))) for at, level in enumerate(access.tensor.format.levels))
+        return tuple(accumulate(fans, mul))
     fmt, measured = facts.count(access.tensor.name)
     counts, places = [], 1.0
     for at, level in enumerate(access.tensor.format.levels):
@@ -184,12 +185,6 @@ def counts_of(access: Access, facts: Facts) -> tuple[float, ...]:
         else:
             counts.append(places if level.full else min(places, measured[-1]))
     return tuple(counts)
-
-
-def _implied(access: Access, facts: Facts) -> tuple[float, ...]:
-    """Number of positions in each level of a relation, which stores nothing."""
-    fans = (level.fan(facts.extent(access.level_var(at))) for at, level in enumerate(access.tensor.format.levels))
-    return tuple(accumulate(fans, mul))
 
 
 def can_seek(level: Level) -> bool:
@@ -252,11 +247,7 @@ def iterations(var: IndexVar, walks: Sequence[SparseWalk], facts: Facts, united:
     if not iterated:
         return extent, extent
     lengths = [min(fan.average if united or fan.spread == 1.0 else _length(walk, fan, walks, facts), extent) for walk, fan in iterated]
-    survivors = extent
-    for length in lengths:
-        survivors *= length / extent
-    if united:
-        survivors = min(sum(lengths), extent)
+    survivors = min(sum(lengths), extent) if united else prod((length / extent for length in lengths), start=extent)
     if len(lengths) == 1:
         return survivors, lengths[0]
     is_searchable = not united and all(fan.can_seek for _, fan in iterated)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from ..ir.derived_formats import can_be_assembled
 from ..ir.format import Format, dense
 from ..ir.functions import is_intersection, is_zero, simplified
-from ..ir.index import Access, Assignment, Expr, IndexVar, TensorVar, accesses_in, is_product, is_relation, variables_in
+from ..ir.index import Access, Assignment, Expr, IndexVar, accesses_in, is_product, is_relation, variables_in
 from ..ir.levels import Compressed, Dense
 
 
@@ -70,16 +70,10 @@ def _may_lack_coordinates(expr: Expr, sparse: list[Access], var: IndexVar) -> bo
 
 def with_format(stmt: Assignment, fmt: Format) -> Assignment:
     """Return the statement with another format for its result."""
-    return replace(stmt, lhs=Access(replace(stmt.lhs.tensor, format=fmt), stmt.lhs.indices))
+    return replace(stmt, lhs=stmt.lhs.with_changes(format=fmt))
 
 
 def _keep_pattern(stmt: Assignment, operand: Access) -> Assignment:
     """Give the result the pattern of an operand, with its levels in terms of the dimensions of the result."""
-    result: TensorVar = replace(
-        stmt.lhs.tensor,
-        format=_format_in_result(stmt.lhs, operand),
-        index_dtype=operand.tensor.index_dtype,
-        strides="",
-        shares=operand.tensor.name,
-    )
-    return replace(stmt, lhs=Access(result, stmt.lhs.indices))
+    tensor, fmt = operand.tensor, _format_in_result(stmt.lhs, operand)
+    return replace(stmt, lhs=stmt.lhs.with_changes(format=fmt, index_dtype=tensor.index_dtype, strides="", shares=tensor.name))

@@ -8,7 +8,6 @@ shared loops see Dias, Sundararajah, Saumya, Kulkarni, "SparseLNR", ICS 2022.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import replace
 from functools import reduce
 from itertools import chain, count as counted
 
@@ -181,7 +180,7 @@ def _rename_scalar_sums(stmt: Stmt, names_in_use: Collection[str]) -> Stmt:
     registers = _registers(stmt)
     free = (name for name in chain(NAMES, (f"sum_{number}" for number in counted())) if name not in registers and name not in names_in_use)
     names = {name: next(free) for name in sorted(registers & set(names_in_use))}
-    return map_expr(stmt, lambda a: replace(a, tensor=replace(a.tensor, name=names.get(a.tensor.name, a.tensor.name))))
+    return map_expr(stmt, lambda a: a.with_changes(name=names.get(a.tensor.name, a.tensor.name)))
 
 
 def _times_read(stmt: Stmt, access: Access) -> int:

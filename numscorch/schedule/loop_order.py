@@ -65,10 +65,14 @@ def order_loops(stmt: Stmt, facts: Facts, target: Target = GENERIC, options: Opt
     variables, wanted = variables_in(stmt.rhs), options.order
     if wanted is not None and sorted(wanted) != sorted(var.name for var in variables):
         raise ScheduleError(f"reorder({', '.join(wanted)}) must name each of {', '.join(map(str, variables))} once\n  {stmt}")
-    orders = Orders(stmt, variables, facts, target)
-    choices = orders.cheapest(SHOWN, wanted)
+    orders = Orders(stmt, facts, target)
+    choices = orders.cheapest(wanted=wanted)
     if not choices:
-        raise _order_error(wanted or (), stmt, candidates(stmt, variables, facts, target))
+        possible = ", ".join("".join(var.name for var in choice.order) for choice in orders.cheapest())
+        raise ScheduleError(
+            f"reorder({', '.join(wanted or ())}) would reach a sparse level before its parent levels, "
+            f"or append out of order to {stmt.lhs}\n  {stmt}     possible orders: {possible}"
+        )
     best = choices[0]
     conversions = {a.tensor.name: a.tensor for a in best.converted}
     summed = set(variables) != set(stmt.lhs.indices) and not orders.are_written_once(best.order)
@@ -83,22 +87,7 @@ def order_loops(stmt: Stmt, facts: Facts, target: Target = GENERIC, options: Opt
 @by_answers
 def cheapest(stmt: Assignment, facts: Facts, target: Target) -> LoopOrder:
     """The cheapest order of an assignment's loops."""
-    return candidates(stmt, variables_in(stmt.rhs), facts, target, most=1)[0]
-
-
-def _order_error(wanted: tuple[str, ...], stmt: Assignment, choices: list[LoopOrder]) -> ScheduleError:
-    possible = ", ".join("".join(var.name for var in choice.order) for choice in choices)
-    return ScheduleError(
-        f"reorder({', '.join(wanted)}) would reach a sparse level before its parent levels, or append out of order to {stmt.lhs}\n"
-        f"  {stmt}     possible orders: {possible}"
-    )
-
-
-def candidates(
-    stmt: Assignment, variables: list[IndexVar], facts: Facts, target: Target, wanted: tuple[str, ...] | None = None, most: int = SHOWN
-) -> list[LoopOrder]:
-    """The ``most`` cheapest orders, or only the ``wanted`` order; ties follow the order in which variables appear."""
-    return Orders(stmt, variables, facts, target).cheapest(most, wanted)
+    return Orders(stmt, facts, target).cheapest(1)[0]
 
 
 def _sparse(stmt: Assignment) -> list[Access]:
@@ -139,8 +128,9 @@ class Orders:
     its cheapest place, until no move lowers the price.
     """
 
-    def __init__(self, stmt: Assignment, variables: list[IndexVar], facts: Facts, target: Target):
-        self.stmt, self.variables, self.facts, self.target = stmt, variables, facts, target
+    def __init__(self, stmt: Assignment, facts: Facts, target: Target):
+        self.stmt, self.facts, self.target = stmt, facts, target
+        self.variables = variables = variables_in(stmt.rhs)
         self.operands, self.result = _sparse(stmt), set(stmt.lhs.indices)
         self.united = not is_intersection(stmt.rhs)
         self.visits_once = stmt.lhs.tensor.is_assembled and visits_once(stmt.lhs, self.operands, variables)
@@ -155,7 +145,7 @@ class Orders:
         self.walks = [self.walk(access) for access in self.operands]
         self.ordered: dict[tuple[cost.SparseWalk, tuple[IndexVar, ...]], cost.SparseWalk] = {}
 
-    def cheapest(self, most: int, wanted: tuple[str, ...] | None = None) -> list[LoopOrder]:
+    def cheapest(self, most: int = SHOWN, wanted: tuple[str, ...] | None = None) -> list[LoopOrder]:
         """The cheapest orders that can be compiled, or only the wanted one; ties follow the order of the variables."""
         if wanted is not None or len(self.variables) <= tuning.FEW_LOOPS:
             self.priced = {order: self.price(order) for order in self.all_orders(wanted=wanted)}

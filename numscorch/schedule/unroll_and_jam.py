@@ -57,10 +57,8 @@ def unroll_and_jam(stmt: Stmt, facts: Facts, target: Target = GENERIC, options: 
     if len(loops) < 3 or not isinstance(body, Where) or not isinstance(body.consumer, Assignment):
         return None
     *outer, vector = loops
-    if not isinstance(vector.tag, Vector):
+    if not isinstance(vector.tag, Vector) or any(_is_merge(loop) for loop in loops_of(body)):  # each coordinate would repeat the merge
         return None
-    if any(_is_merge(loop) for loop in loops_of(body)):
-        return None  # each coordinate would repeat the merge
     best = min(_choices(outer, vector.var, vector.tag.registers or vector.tag.tail, stmt, facts, target), default=None)
     if best is None:
         return None

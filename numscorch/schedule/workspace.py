@@ -7,6 +7,7 @@ Azad, Buluç, "High-Performance Sparse Matrix-Matrix Products on Intel KNL and M
 
 from __future__ import annotations
 
+from itertools import takewhile
 from math import inf, prod
 
 from ..errors import ScheduleError
@@ -156,9 +157,7 @@ def _collecting_split(loops: list[Forall], assignment: Assignment) -> int | None
     lhs = assignment.lhs
     count = len(lhs.indices)
     levels = lhs.tensor.format.levels
-    if not count or levels[-1].full or lhs.tensor.prunes:
-        return None
-    if is_placed(wrap(loops, assignment)):
+    if not count or levels[-1].full or lhs.tensor.prunes or is_placed(wrap(loops, assignment)):
         return None
     sparse = [a for a in accesses_in(assignment.rhs) if not a.tensor.is_dense]
     order = [loop.var for loop in loops]
@@ -202,12 +201,8 @@ def free_names(loops: list[Forall]) -> tuple[str, ...]:
 
 def summed_tail(loops: list[Forall], lhs: Access) -> list[Forall]:
     """The innermost loops whose variables the left side lacks."""
-    tail: list[Forall] = []
-    for loop in reversed(loops):
-        if loop.var in lhs.indices:
-            break
-        tail.insert(0, loop)
-    return tail
+    tail = takewhile(lambda loop: loop.var not in lhs.indices, reversed(loops))
+    return list(tail)[::-1]
 
 
 def sum_in_register(lhs: Access, op: str, loops: list[Forall], factors: list[Expr], names: tuple[str, ...], reduction: str = "+=") -> Stmt:

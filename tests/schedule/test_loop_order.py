@@ -23,7 +23,7 @@ from numscorch.ir.format import COO, CSF, CSR, DCSR, Format
 from numscorch.ir.index import Assignment, loops_of, variables_in
 from numscorch.schedule import tuning
 from numscorch.schedule.facts import Facts, forget_answers
-from numscorch.schedule.loop_order import LoopOrder, Orders, candidates, cheapest, order_loops
+from numscorch.schedule.loop_order import LoopOrder, Orders, cheapest, order_loops
 
 CASES = scaled(300)
 SIZES = (1, 2, 3, 5, 16, 100, 1000, 30_000)
@@ -31,16 +31,15 @@ SIZES = (1, 2, 3, 5, 16, 100, 1000, 30_000)
 
 def every_order(stmt: Assignment, facts: Facts) -> list[LoopOrder]:
     """All orders that can be compiled, cheapest first."""
-    variables = variables_in(stmt.rhs)
-    orders = (tuple(var.name for var in order) for order in permutations(variables))
-    choices = [choice for order in orders for choice in candidates(stmt, variables, facts, TARGET, order)]
+    orders = (tuple(var.name for var in order) for order in permutations(variables_in(stmt.rhs)))
+    choices = [choice for order in orders for choice in Orders(stmt, facts, TARGET).cheapest(wanted=order)]
     return sorted(choices, key=lambda choice: choice.cost)
 
 
 def check_search(problem: Problem, facts: Facts) -> None:
     """Check that the search returns the cheapest orders in the order of an exhaustive search."""
     expected = every_order(problem.stmt, facts)[:4]
-    choices = candidates(problem.stmt, variables_in(problem.stmt.rhs), facts, TARGET)
+    choices = Orders(problem.stmt, facts, TARGET).cheapest()
     assert list(map(str, choices)) == list(map(str, expected)), str(problem.stmt)
 
 
@@ -113,7 +112,7 @@ def test_the_first_order_is_the_cheapest_of_more_variables(seed: int) -> None:
     with suppress(NumscorchError):
         problem = random_problem(rng, "ijklmn", rng.randint(2, 6))
         (best,) = every_order(problem.stmt, problem.facts)[:1]
-        choices = candidates(problem.stmt, variables_in(problem.stmt.rhs), problem.facts, TARGET)
+        choices = Orders(problem.stmt, problem.facts, TARGET).cheapest()
         assert str(choices[0]) == str(best), str(problem.stmt)
 
 
@@ -170,19 +169,18 @@ def test_a_local_search_keeps_the_order_of_a_chain() -> None:
 def test_a_local_search_finds_the_only_order_that_can_be_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     (part,) = parse_program("D[i,l] = A[i,j] * B[j,k] * C[k,l]")
     problem = make_problem(part.request, [stored(CSR, (9, 9), 9, 20) for _ in range(3)], TARGET)
-    variables = variables_in(problem.stmt.rhs)
     orders = [choice.order for choice in every_order(problem.stmt, problem.facts)]
     monkeypatch.setattr(tuning, "FEW_LOOPS", 0)
     for only in orders:
         monkeypatch.setattr(Orders, "can_be_made", lambda self, choice, only=only: choice.order == only)
-        assert [choice.order for choice in candidates(problem.stmt, variables, problem.facts, TARGET)] == [only]
+        assert [choice.order for choice in Orders(problem.stmt, problem.facts, TARGET).cheapest()] == [only]
 
 
 def best_order(text: str, *operands: Operand) -> str:
     """The chosen order, and the formats in which it reads operands."""
     (part,) = parse_program(text)
     problem = make_problem(part.request, operands, TARGET)
-    best = candidates(problem.stmt, variables_in(problem.stmt.rhs), problem.facts, TARGET)[0]
+    best = Orders(problem.stmt, problem.facts, TARGET).cheapest()[0]
     return str(best).replace(f": {best.cost:.3g}", "")
 
 
