@@ -150,9 +150,8 @@ def functions_of(block: Block, params: Sequence[Param]) -> tuple[FunctionDef, ..
     work = (*_parts(work, params), *work)
     body, finish = _function("body", work, names, ("worker",)), _function("finish", remainder, names)
     calls = For(Var("worker"), Const(0), Var("workers"), (_call_of(body),), parallel=True)
-    if not remainder:
-        return (body, FunctionDef("kernel", names, (calls,)))
-    return (body, finish, FunctionDef("kernel", names, (calls, _call_of(finish))))
+    last = (finish,) if remainder else ()
+    return (body, *last, FunctionDef("kernel", names, (calls, *map(_call_of, last))))
 
 
 def _function(name: str, block: Block, names: Sequence[str], first: Sequence[str] = ()) -> FunctionDef:

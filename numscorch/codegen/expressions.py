@@ -153,9 +153,7 @@ def presence(expr: Expr, env: Env) -> tuple[LoopExpr | None, Env]:
 
     A product with an absent factor is 0, whatever its other factors are: an absent entry times infinity adds no term to a sum.
     """
-    if isinstance(expr, Access) or is_annihilated(expr):
-        return guarded(expr, env)
-    return None, env
+    return guarded(expr, env) if isinstance(expr, Access) or is_annihilated(expr) else (None, env)
 
 
 def guarded(expr: Expr, env: Env) -> tuple[LoopExpr | None, Env]:

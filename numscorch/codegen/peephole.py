@@ -159,7 +159,6 @@ def _keep_rolled(stmt: Stmt) -> Stmt:
 
 
 def _adds_up(block: list[Stmt]) -> bool:
-    """Whether a block adds to variables and does nothing else."""
     return all(isinstance(stmt, Assign | Accumulate) for stmt in block) and any(isinstance(stmt, Accumulate) for stmt in block)
 
 

@@ -30,9 +30,7 @@ on_stack = cast("Callable[[int], Any]", intrinsics.on_stack)
 
 def jitted(function: F) -> F:
     """Make a function compile when a kernel that calls it compiles."""
-    if config.DISABLE_JIT:
-        return function
-    return cast(F, Linked(function))
+    return function if config.DISABLE_JIT else cast(F, Linked(function))
 
 
 EVALUATED = {name: function.evaluate for name, function in FUNCTIONS.items() if name != "abs"}  # abs is a builtin

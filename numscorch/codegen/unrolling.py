@@ -95,7 +95,6 @@ def lower_positions(stmt: ix.Forall, tag: ix.Positions, env: Env, lower: Lower) 
 
 
 def _left(it: Iterator) -> Expr:
-    """Return the number of positions left in a row."""
     return it.end - it.position
 
 

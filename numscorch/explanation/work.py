@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -123,35 +124,31 @@ def _arrays(tensor: Any, with_values: bool) -> Iterator[Tensor]:
 
 def flops_of(request: Request, operands: Sequence[Any]) -> int:
     """The operations of a request, as :func:`work_of` counts them, including the members of a fused request."""
-    space = _Space(request.subscripts, operands)
+    count = partial(_flops_of_value, request.subscripts, operands)
     mask = () if request.mask is None else (request.mask,)
     if not isinstance(request, FusedRequest):
-        return space.flops(request.value, request.subscripts.result, mask)
+        return count(request.value, request.subscripts.result, mask)
     owner = () if request.owner is None else (NAMES.index(request.owner.tensor.name),)
-    members = sum(space.flops(part.value, [var.name for var in part.indices], owner if part.owner else ()) for part in request.members)
-    return members + (space.flops(request.value, request.subscripts.result, owner) if request.value is not None else 0)
+    members = sum(count(part.value, [var.name for var in part.indices], owner if part.owner else ()) for part in request.members)
+    return members + (count(request.value, request.subscripts.result, owner) if request.value is not None else 0)
 
 
-class _Space:
-    """A request's iteration space: the extents of its index variables, and its sparse operands."""
-
-    def __init__(self, subscripts: Subscripts, operands: Sequence[Any]):
-        self.subscripts, self.operands = subscripts, operands
-        self.sizes = subscripts.sizes([operand.shape for operand in operands])
-        self.sparse = {NAMES[at] for at, operand in enumerate(operands) if not is_dense(operand)}
-
-    def flops(self, value: Expr | None, result: Sequence[str], needed: tuple[int, ...]) -> int:
-        """The operations of a value where the operands ``needed`` store entries, too; a value of None is the product of all operands."""
-        names = self.sizes.keys() if value is None else {*result, *(var.name for var in variables_in(value))}
-        sizes = {name: size for name, size in self.sizes.items() if name in names}
-        if value is None:
-            terms = [Summand((*map(NAMES.index, sorted(self.sparse)), *needed), int(len(self.operands) > 1))]
-        else:
-            calls = sum(isinstance(node, Apply) for node in walk(value))
-            terms = [Summand((*term.needs, *needed), min(term.operations, 1) + calls) for term in _needs(value, self.sparse)]
-        is_added = len(terms) > 1 or bool(names - set(result))
-        amounts = [(term.operations + is_added, term.needs) for term in terms]
-        return sum(operations * points(needs, self.subscripts, self.operands, sizes) for operations, needs in amounts if operations)
+def _flops_of_value(
+    subscripts: Subscripts, operands: Sequence[Any], value: Expr | None, result: Sequence[str], needed: tuple[int, ...]
+) -> int:
+    """The operations of a value where the operands ``needed`` store entries, too; a value of None is the product of all operands."""
+    extents = subscripts.sizes([operand.shape for operand in operands])
+    sparse = {NAMES[at] for at, operand in enumerate(operands) if not is_dense(operand)}
+    names = extents.keys() if value is None else {*result, *(var.name for var in variables_in(value))}
+    sizes = {name: size for name, size in extents.items() if name in names}
+    if value is None:
+        terms = [Summand((*map(NAMES.index, sorted(sparse)), *needed), int(len(operands) > 1))]
+    else:
+        calls = sum(isinstance(node, Apply) for node in walk(value))
+        terms = [Summand((*term.needs, *needed), min(term.operations, 1) + calls) for term in _needs(value, sparse)]
+    is_added = len(terms) > 1 or bool(names - set(result))
+    amounts = [(term.operations + is_added, term.needs) for term in terms]
+    return sum(operations * points(needs, subscripts, operands, sizes) for operations, needs in amounts if operations)
 
 
 def _needs(value: Expr, sparse: set[str]) -> list[Summand]:

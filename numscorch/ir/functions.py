@@ -199,9 +199,7 @@ def _operator_without_zeros(op: str, left: Expr, right: Expr) -> Expr | None:
     """``left op right``, simplified where an operand is 0 or 1 or both are numbers; None if no rule applies."""
     if op in "*/" and is_zero(left):
         return left
-    if op == "*" and is_zero(right):
-        return right
-    if (op == "+" and is_zero(left)) or (op == "*" and is_one(left)):
+    if (op == "+" and is_zero(left)) or (op == "*" and (is_one(left) or is_zero(right))):
         return right
     if (op in "+-" and is_zero(right)) or (op in "*/" and is_one(right)):
         return left

@@ -17,8 +17,6 @@ Size = TypeVar("Size", int, Expr)
 class Strided(Level):
     """The same number of positions below each parent: position = parent position * stride + offset; the offset is the coordinate."""
 
-    __slots__ = ()
-
     def stride(self, size: Size) -> Size | int:
         """The number of positions below each parent, for a dimension of this size."""
         return size
@@ -56,7 +54,6 @@ class Strided(Level):
 class Branchless(Level):
     """One position for each position of the parent."""
 
-    __slots__ = ()
     branchless: ClassVar[bool] = True
 
     def bounds(self, mode: Mode) -> tuple[Expr, Expr]:
@@ -78,7 +75,6 @@ class Branchless(Level):
 class CoordinateArray(Level):
     """Coordinates in the array ``crd``, each of ``bits`` bits: 8, 16, 32, or 0 for the tensor's index type."""
 
-    __slots__ = ()
     bits: int
     arrays: ClassVar[tuple[str, ...]] = ("crd",)
 
@@ -97,7 +93,6 @@ class CoordinateArray(Level):
 class CoordinateRows(Level):
     """Coordinates in ``crd``: parent p has the positions from ``pos[p]`` to ``pos[p + 1]``, the end excluded."""
 
-    __slots__ = ()
     arrays: ClassVar[tuple[str, ...]] = ("pos", "crd")
 
     def bounds(self, mode: Mode) -> tuple[Expr, Expr]:

@@ -175,9 +175,7 @@ class _Parser:
         token = self.peek()
         if token == "where":
             return self.where()
-        if token == "forall" or "_forall" in token:
-            return self.forall()
-        return self.assignment()
+        return self.forall() if token == "forall" or "_forall" in token else self.assignment()
 
     def where(self) -> Where:
         self.take("where")

@@ -44,7 +44,8 @@ def bound_of(stmt: ix.Stmt) -> Bound | None:
         return _bound_of_pruned(stmt)
     loops, inner = ix.unwrap(stmt)
     order = [loop.var for loop in loops]
-    if isinstance(inner, ix.Where) and not order and _is_flagged(inner):
+    has_flags = any(isinstance(level, Flagged) for a in ix.assignments(inner) for level in a.lhs.tensor.format.levels)
+    if has_flags and not order:
         return Bound((), True)
     if not isinstance(inner, ix.Assignment) or set(order) != set(result.indices) or not _is_one_level(result):
         return None
@@ -60,11 +61,6 @@ def bound_of(stmt: ix.Stmt) -> Bound | None:
         return None  # its entries contribute to several rows of the result
     least = lattice.least
     return Bound(tuple(sorted(least[0])), True) if len(least) == 1 else Bound(tuple(sorted(lattice.iterated)), False)
-
-
-def _is_flagged(stmt: ix.Where) -> bool:
-    """Whether a workspace with a flag for every coordinate collects the result."""
-    return any(isinstance(level, Flagged) for a in ix.assignments(stmt.producer) for level in a.lhs.tensor.format.levels)
 
 
 def _bound_of_pruned(stmt: ix.Stmt) -> Bound:

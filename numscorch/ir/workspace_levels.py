@@ -25,8 +25,6 @@ class Workspace(Level):
 class ListWorkspace(Workspace):
     """A workspace with a list of the inserted coordinates."""
 
-    __slots__ = ()
-
     def bounds(self, mode: Mode) -> tuple[Expr, Expr]:
         return Const(0), Var(f"{mode.tensor}_count")
 
@@ -89,8 +87,6 @@ class PackedWorkspace(ListWorkspace):
 
     Its size depends on the maximum number of insertions into a row, not on the extent of the dimension.
     """
-
-    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)

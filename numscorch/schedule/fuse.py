@@ -154,8 +154,8 @@ def _join_loops(consumer: Stmt, producer: Stmt, reserved: Collection[str]) -> St
         case (Forall(var, reader, Vector() as tag), Forall(other, Assignment() | Where(Assignment()) as writer, other_tag)) if (
             var == other and tag == other_tag
         ):
-            row = next(assignments(writer))
-            if row.op != "=" or (not isinstance(row.rhs, Access) and _times_read(reader, row.lhs) > 1):
+            row, read = next(assignments(writer)), [access for a in assignments(reader) for access in accesses_in(a.rhs)]
+            if row.op != "=" or (not isinstance(row.rhs, Access) and read.count(row.lhs) > 1):
                 return None
             renamed = _rename_scalar_sums(writer, _registers(reader).union(reserved))
             row = next(assignments(renamed))
@@ -166,7 +166,6 @@ def _join_loops(consumer: Stmt, producer: Stmt, reserved: Collection[str]) -> St
 
 
 def _registers(stmt: Stmt) -> set[str]:
-    """Names of the registers in which a statement sums."""
     return {a.lhs.tensor.name for a in assignments(stmt) if a.lhs.tensor.is_scalar}
 
 
@@ -181,7 +180,3 @@ def _rename_scalar_sums(stmt: Stmt, names_in_use: Collection[str]) -> Stmt:
     free = (name for name in chain(NAMES, (f"sum_{number}" for number in counted())) if name not in registers and name not in names_in_use)
     names = {name: next(free) for name in sorted(registers & set(names_in_use))}
     return map_expr(stmt, lambda a: a.with_changes(name=names.get(a.tensor.name, a.tensor.name)))
-
-
-def _times_read(stmt: Stmt, access: Access) -> int:
-    return sum(read == access for assignment in assignments(stmt) for read in accesses_in(assignment.rhs))

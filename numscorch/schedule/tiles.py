@@ -111,5 +111,4 @@ def refusal(var: IndexVar, stmt: Stmt) -> str | None:
 
 
 def _sparse_at(var: IndexVar, stmt: Stmt) -> Access | None:
-    """An operand that is sparse in the variable; None if there is none."""
     return next((access for access in operands_of(stmt) if access.sparse_levels(var)), None)

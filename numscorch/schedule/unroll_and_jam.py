@@ -66,7 +66,9 @@ def unroll_and_jam(stmt: Stmt, facts: Facts, target: Target = GENERIC, options: 
     jam_loop = outer[at]
     tag = Jam(times, rest=not is_divisible(facts.exact[jam_loop.var], times))
     narrow = narrowed(vector.var, vector.tag, registers, facts, overlapped=body.consumer.op == "=")
-    inner = replace(vector, tag=narrow, body=_without_unrolling(body))
+    # the jammed coordinates already give enough independent sums
+    serial = map_loops(body, lambda loop: replace(loop, tag=Serial()) if isinstance(loop.tag, Unroll) else loop)
+    inner = replace(vector, tag=narrow, body=serial)
     nest = wrap([*outer[:at], *outer[at + 1 :], replace(jam_loop, tag=tag)], inner)
     why = f"{times} coordinates of {jam_loop.var} share their loads: {times} x {registers} registers"
     size, where = _choose_tile(jam_loop.var, {loop.var for loop in outer}, times, nest, facts, target)
@@ -142,8 +144,3 @@ def _is_merge(loop: Forall) -> bool:
     iterated = [access.tensor.format.levels[at] for access in operands_of(loop) for at in access.sparse_levels(loop.var)]
     levels = [level for level in iterated if not level.ends]
     return len(levels) > 1 or not all(level.is_unique for level in levels)
-
-
-def _without_unrolling(stmt: Stmt) -> Stmt:
-    """Remove unrolling from loops over positions; the jammed coordinates already give enough independent sums."""
-    return map_loops(stmt, lambda loop: replace(loop, tag=Serial()) if isinstance(loop.tag, Unroll) else loop)
