@@ -39,15 +39,11 @@ class Product:
         """Return the product as a tile."""
         return _product(self.factors)
 
-    def added_to(self, total: LoopExpr) -> LoopExpr:
-        """Return total + product, for tiles of the same shape."""
+    def added_to(self, total: LoopExpr, in_one: bool = False) -> LoopExpr:
+        """Return total + product, for tiles of the same shape; ``in_one``: add the product's registers in order to a single one."""
         *head, last = self.factors
-        return call("fma", _product(head), last, total) if head else call("add", total, last)
-
-    def summed_into(self, total: LoopExpr) -> LoopExpr:
-        """Return the register ``total`` plus the product's registers, added in order."""
-        *head, last = self.factors
-        return call("dot", _product(head), last, total) if head else call("accumulate", total, last)
+        fused, plain = ("dot", "accumulate") if in_one else ("fma", "add")
+        return call(fused, _product(head), last, total) if head else call(plain, total, last)
 
 
 def _product(factors: Sequence[LoopExpr]) -> LoopExpr:

@@ -321,7 +321,7 @@ def _add_to_register(stmt: ix.Assignment, env: Env) -> Block:
     if name in env.varying:
         return (*product.setup, Assign(register, product.added_to(register)))
     partial, is_tile = partial_register(name), env.lanes is not None and env.lanes.count > 1
-    return (*product.setup, Assign(partial, product.summed_into(partial) if is_tile else product.added_to(partial)))
+    return (*product.setup, Assign(partial, product.added_to(partial, in_one=is_tile)))
 
 
 def _store_tile(stmt: ix.Assignment, env: Env, lanes: Lanes) -> Block:

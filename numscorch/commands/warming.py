@@ -122,14 +122,10 @@ def _gat(inputs: int, outputs: int) -> Module:
     return nn.GATConv(inputs, outputs // heads, heads)
 
 
-def _gin(inputs: int, outputs: int) -> Module:
-    return nn.GINConv(Sequential(Linear(inputs, outputs), ReLU(), Linear(outputs, outputs)))
-
-
 LAYERS: dict[str, Callable[[int, int], Module]] = {
     "GCNConv": nn.GCNConv,
     "SAGEConv": nn.SAGEConv,
-    "GINConv": _gin,
+    "GINConv": lambda inputs, outputs: nn.GINConv(Sequential(Linear(inputs, outputs), ReLU(), Linear(outputs, outputs))),
     "GATConv": _gat,
 }
 INPUTS: tuple[tuple[str, Make, Callable[[], Any]], ...] = (

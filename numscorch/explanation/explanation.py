@@ -28,8 +28,6 @@ ROW = 16  # assumed nonzeros per position of a compressed level
 class Explanation(Story, Paged):
     """The compiler's stages and the source of one kernel. ``str`` prints them, ``save`` writes them as an HTML page."""
 
-    __slots__ = ()
-
     def __str__(self) -> str:
         first, *others = (*self.problem.members, self.problem.stmt)
         lines = [

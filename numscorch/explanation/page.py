@@ -66,8 +66,6 @@ def highlighted(source: str) -> str:
 class Paged:
     """An object that can be shown as HTML: a page in a file, or a notebook cell."""
 
-    __slots__ = ()
-
     def _contents(self) -> dict[str, Any]:
         """The values for the template ``body.html``, as :func:`contents` returns them."""
         raise NotImplementedError

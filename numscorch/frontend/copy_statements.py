@@ -47,7 +47,7 @@ def copy_problem(source: Operand, target: Format, machine: Target) -> Problem:
     peaks = ((SOURCE, tuple(zip(map(variable, source.format.parts), source.peaks, strict=True))),) if source.peaks else ()
     facts = replace(Facts.of(used, counts, machine.lanes(source.dtype), machine), peaks=peaks)
     stmt = Assignment(Access(written, _indices(target)), value)
-    return Problem(stmt, extents, facts, "a copy", source.shape, target, {SOURCE: source.format}, {SOURCE: ()})
+    return Problem(stmt, facts, extents, "a copy", source.shape, target, {SOURCE: source.format}, {SOURCE: ()})
 
 
 def can_be_copied(source: Format, target: Format) -> bool:

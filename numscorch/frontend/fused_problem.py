@@ -100,7 +100,7 @@ def fused_problem(request: FusedRequest, operands: Sequence[Operand], target: Ta
     kept = tuple(range(len(shape))) if request.keeps else ()
     why = f"the pattern of {result.tensor.shares}" if request.keeps else "each entry is written once"
     members = tuple(statements)
-    return Problem(stmt, extents, facts, why, shape, result.tensor.format, stored, strides, kept, members=members, outer=request.outer)
+    return Problem(stmt, facts, extents, why, shape, result.tensor.format, stored, strides, kept, members=members, outer=request.outer)
 
 
 def valued(request: FusedRequest) -> list[int]:

@@ -18,7 +18,7 @@ from ..schedule import Step, tuning
 from ..schedule.cost import estimated_fill
 from ..schedule.facts import Facts, Options, Target
 from ..schedule.format_inference import infer_format, with_format
-from ..schedule.layout import choose_layout
+from ..schedule.layout import Scheduled, choose_layout
 from .accesses import Accesses
 from .datatypes import check_operators, computed_dtype, unread_in
 from .parser import Subscripts
@@ -31,13 +31,13 @@ Clash = tuple[str, tuple[int, int], tuple[int, int]]  # an index, and (position,
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class Problem(Scheduled):
     """A statement with its extents, the facts for scheduling, and the formats of its operands and result.
 
     Attributes:
         stmt: the assignment; the result has its format.
-        extents: exact extent of each variable.
         facts: facts for scheduling.
+        extents: exact extent of each variable.
         inference: why the result has its format.
         shape: the result's shape.
         format: the result's format.
@@ -54,9 +54,7 @@ class Problem:
         steps: decisions of the scheduler that precede its passes.
     """
 
-    stmt: Assignment
     extents: Mapping[IndexVar, int]
-    facts: Facts
     inference: str
     shape: tuple[int, ...]
     format: Format
@@ -138,10 +136,10 @@ def _assemble_problem(accesses: Accesses, target: Target, format: Format | str |
     shares = stmt.lhs.tensor.shares
     if shares is None:
         result = result_format(stmt, accesses.parts)
-        return Problem(stmt, accesses.extents, facts, why, shape, result, stored, strides, requested=requested)
+        return Problem(stmt, facts, accesses.extents, why, shape, result, stored, strides, requested=requested)
     permutation = tuple(request.subscripts.operands[NAMES.index(shares)].index(name) for name in request.subscripts.result)
     kept = stored[shares].permuted(permutation)
-    return Problem(stmt, accesses.extents, facts, why, shape, kept, stored, strides, permutation, requested if requested != kept else None)
+    return Problem(stmt, facts, accesses.extents, why, shape, kept, stored, strides, permutation, requested if requested != kept else None)
 
 
 def check_loops(problem: Problem, options: Options) -> None:

@@ -208,6 +208,12 @@ def _operator_without_zeros(op: str, left: Expr, right: Expr) -> Expr | None:
     return None
 
 
+def combined(op: str, left: Expr, right: Expr) -> Expr:
+    """``left op right`` without terms that are 0 and factors that are 1."""
+    simple = _operator_without_zeros(op, left, right)
+    return Binary(op, left, right) if simple is None else simple
+
+
 def _call_without_zeros(function: str, args: tuple[Expr, ...]) -> Expr:
     if function == "where" and isinstance(args[0], Literal):
         return args[1] if args[0].value != 0 else args[2]

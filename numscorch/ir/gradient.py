@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import lru_cache, partial
 
-from .functions import FUNCTIONS, is_one, is_zero, simplified
+from .functions import FUNCTIONS, combined, is_zero, simplified
 from .index import Access, Apply, Binary, Expr, Literal, mapped
 from .notation import parse_expr
 
 ZERO, ONE = (Literal(value, "float32") for value in (0.0, 1.0))
+plus, minus, times, over = (partial(combined, op) for op in "+-*/")
 _parsed = lru_cache(maxsize=256)(parse_expr)
 
 
@@ -62,25 +63,3 @@ def _slope(function: str, at: int, args: tuple[Expr, ...]) -> Expr:
     """The partial derivative of a function with respect to one argument."""
     arguments = dict(zip("xyz", args, strict=False))
     return simplified(mapped(_parsed(FUNCTIONS[function].slopes[at]), lambda access: arguments[access.tensor.name]))
-
-
-def plus(left: Expr, right: Expr) -> Expr:
-    """left + right; zero terms are dropped."""
-    return right if is_zero(left) else left if is_zero(right) else Binary("+", left, right)
-
-
-def minus(left: Expr, right: Expr) -> Expr:
-    """left - right; a zero on the right is dropped."""
-    return left if is_zero(right) else Binary("-", left, right)
-
-
-def times(left: Expr, right: Expr) -> Expr:
-    """left * right; ones are dropped, and a zero factor gives 0."""
-    if is_zero(left) or is_zero(right):
-        return ZERO
-    return right if is_one(left) else left if is_one(right) else Binary("*", left, right)
-
-
-def over(left: Expr, right: Expr) -> Expr:
-    """left / right; a zero numerator gives 0."""
-    return ZERO if is_zero(left) else Binary("/", left, right)

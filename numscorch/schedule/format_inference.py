@@ -7,7 +7,7 @@ from dataclasses import replace
 from ..ir.derived_formats import can_be_assembled
 from ..ir.format import Format, dense
 from ..ir.functions import is_intersection, is_zero, simplified
-from ..ir.index import Access, Assignment, Expr, IndexVar, accesses_in, is_product, is_relation, variables_in
+from ..ir.index import Access, Assignment, accesses_in, is_product, is_relation, variables_in
 from ..ir.levels import Compressed, Dense
 
 
@@ -36,7 +36,8 @@ def infer_format(stmt: Assignment, literal: bool = False, inner: int = 0, in_ord
     sums = set(variables_in(stmt.rhs)) - set(stmt.lhs.indices)
     if not literal and (is_product(stmt.rhs) or sums) and any(a.tensor.is_dense and a.indices for a in accesses_in(stmt.rhs)):
         return with_format(stmt, dense(len(stmt.lhs.indices))), "rule 2: a factor is dense"
-    sparse_dims = [_may_lack_coordinates(stmt.rhs, sparse, var) for var in stmt.lhs.indices]
+    # whether the value is 0 at coordinates of a variable that the sparse operands do not store
+    sparse_dims = [is_zero(simplified(stmt.rhs, {a.tensor.name for a in sparse if a.sparse_levels(var)})) for var in stmt.lhs.indices]
     common = {_format_in_result(stmt.lhs, a) for a in sources}
     if not literal and len(common) == 1 and can_be_assembled(shared := common.pop()) and _fits(shared, sparse_dims):
         return with_format(stmt, shared), f"the format of {', '.join(map(str, sources))}"
@@ -61,11 +62,6 @@ def _format_in_result(lhs: Access, operand: Access) -> Format:
 def _fits(fmt: Format, sparse_dims: list[bool]) -> bool:
     """Whether the sparse levels of the format are exactly the levels that may lack coordinates."""
     return all(level.full != sparse_dims[dimension] for level, dimension in zip(fmt.levels, fmt.mode_order, strict=True))
-
-
-def _may_lack_coordinates(expr: Expr, sparse: list[Access], var: IndexVar) -> bool:
-    """Whether the expression is 0 at coordinates of a variable that its sparse operands do not store."""
-    return is_zero(simplified(expr, {a.tensor.name for a in sparse if a.sparse_levels(var)}))
 
 
 def with_format(stmt: Assignment, fmt: Format) -> Assignment:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Protocol, TypeVar
+from dataclasses import dataclass
+from typing import TypeVar
 
 from ..ir.index import Assignment, IndexVar
 from . import tuning
@@ -11,16 +12,12 @@ from .facts import Facts, Target
 from .loop_order import cheapest, is_contiguous, unit_stride
 
 
-class Scheduled(Protocol):
+@dataclass(frozen=True, slots=True)
+class Scheduled:
     """An assignment with the facts for scheduling it."""
 
-    @property
-    def stmt(self) -> Assignment:
-        """The assignment."""
-
-    @property
-    def facts(self) -> Facts:
-        """Its facts."""
+    stmt: Assignment
+    facts: Facts
 
 
 P = TypeVar("P", bound=Scheduled)
