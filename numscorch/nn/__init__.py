@@ -10,8 +10,7 @@ from .embedding import SparseEmbedding, SparseEmbeddingBag
 from .graph_attention import GATConv
 from .graph_convolutions import GCNConv, GINConv, SAGEConv
 from .moe import MoE
-from .projections import SparseMultiheadAttention
-from .sparse_layers import SparseConv2d, SparseLinear
+from .sparse_layers import SparseConv2d, SparseLinear, SparseMultiheadAttention
 
 __all__ = [
     "GATConv",

@@ -13,8 +13,7 @@ from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
 from ..errors import DenseFallbackWarning, OperandError, UnsupportedError
 from ..ir.format import Format
 from ..nn.embedding import SparseEmbedding
-from ..nn.projections import SparseMultiheadAttention
-from ..nn.sparse_layers import SparseConv2d, SparseLinear
+from ..nn.sparse_layers import SparseConv2d, SparseLinear, SparseMultiheadAttention
 from ..sparsifiers.sparsify import Sparsifier
 from ..tensors.ledgers import is_strict, note
 from ..tensors.parameter import SparseParameter

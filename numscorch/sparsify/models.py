@@ -11,7 +11,7 @@ import torch
 
 from ..errors import OperandError, UnsupportedError
 from ..machine.progress import Progress
-from ..nn.projections import SparseMultiheadAttention
+from ..nn.sparse_layers import SparseMultiheadAttention
 from ..tensors.parameter import SparseParameter
 from .advice import ModuleCall, calls_of
 from .checks import check_model

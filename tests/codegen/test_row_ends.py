@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import numscorch as ns
-from numscorch.nn.attention_kernels import program
+from numscorch.nn.functional import program
 
 ATTENTION = program(0).replace("* c", "* 0.5")
 LENGTHS = [[33, 17, 16, 0], [40], [16] * 4, [31, 15, 0, 33], [64, 0, 0, 1]]

@@ -11,7 +11,7 @@ import torch
 
 import numscorch as ns
 from numscorch.frontend.statements import parse_program
-from numscorch.nn.attention_kernels import program
+from numscorch.nn.functional import program
 from numscorch.programs import steps
 from numscorch.programs.fusion import why_alone
 from numscorch.runtime import plans

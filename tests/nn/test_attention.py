@@ -13,7 +13,7 @@ from random_tensors import leaf
 
 import numscorch as ns
 from numscorch.nn import functional as F, patterns
-from numscorch.nn.attention_kernels import program
+from numscorch.nn.functional import program
 from numscorch.runtime import plans
 
 pytestmark = pytest.mark.usefixtures("interpreted")
