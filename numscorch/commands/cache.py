@@ -12,8 +12,8 @@ from typing import Any
 from ..errors import ExpressionError, NumscorchError
 from ..machine import kernel_cache
 from ..machine.compile_log import counts, expecting
-from ..machine.memory import size_in_words
 from ..runtime import bundles
+from ..tensors.ledgers import shown_bytes
 from . import warming
 from .bench import error_text, request_of, requests_in
 
@@ -59,7 +59,7 @@ def _list(arguments: argparse.Namespace) -> int:
     for entry in stored:
         used = time.strftime("%Y-%m-%d %H:%M", time.localtime(entry.last_used))
         print(f"{used}  {entry.size / 1e3:8.1f} kB  {entry.path.name}  {entry.expression}")
-    print(f"{_counted(len(stored), 'kernel')}, {size_in_words(sum(entry.size for entry in stored))} in {folder}")
+    print(f"{_counted(len(stored), 'kernel')}, {shown_bytes(sum(entry.size for entry in stored))} in {folder}")
     return 0
 
 
@@ -72,7 +72,7 @@ def _clear(arguments: argparse.Namespace) -> int:
 def _export(arguments: argparse.Namespace) -> int:
     bundle = bundles.export(arguments.file, arguments.expressions)
     skipped = f"; {bundle.left_out} without machine code for this machine are left out" if bundle.left_out else ""
-    print(f"{arguments.file}: {_counts_text(bundle.kernels, bundle.schedules)}, {size_in_words(arguments.file.stat().st_size)}{skipped}")
+    print(f"{arguments.file}: {_counts_text(bundle.kernels, bundle.schedules)}, {shown_bytes(arguments.file.stat().st_size)}{skipped}")
     return 0
 
 

@@ -17,8 +17,8 @@ import torch
 
 from ..errors import NumscorchError
 from ..machine import kernel_cache, threads
-from ..machine.memory import size_in_words
 from ..measuring.this_machine import cores
+from ..tensors.ledgers import shown_bytes
 
 # The versions that the tests run with: lower bound (inclusive), upper bound (exclusive).
 TESTED = {
@@ -128,7 +128,7 @@ def _thread_counts() -> Diagnosis:
 def _cache() -> Diagnosis:
     status = kernel_cache.check_writing()
     stored = kernel_cache.entries()
-    value = f"{status.folder or 'nowhere'} ({len(stored)} kernels, {size_in_words(sum(entry.size for entry in stored))})"
+    value = f"{status.folder or 'nowhere'} ({len(stored)} kernels, {shown_bytes(sum(entry.size for entry in stored))})"
     if status.problem is None:
         return Diagnosis("kernel cache", value, True)
     fallback = "kernels stay in memory" if status.folder is None else "kernels go to a temporary folder"

@@ -17,7 +17,7 @@ from typing import Any
 from ..errors import FormatError
 from ..ir.index import result_of
 from ..machine.atomic_files import replacing
-from ..machine.memory import size_in_words
+from ..tensors.ledgers import shown_bytes
 from ..tensors.sparse_tensor import SparseTensor
 from .roofline import report
 from .sketches import Sketch, levels_of, sketch
@@ -143,4 +143,4 @@ def _stored(drawn: Sketch) -> str:
     else:
         density = drawn.entries / max(prod(drawn.shape), 1)
         stored = f"{drawn.entries:,} entr{'y' if drawn.entries == 1 else 'ies'}, density {density:.3g}"
-    return f"{stored}, {size_in_words(drawn.bytes)}"
+    return f"{stored}, {shown_bytes(drawn.bytes)}"

@@ -24,8 +24,7 @@ COMPILED = (
 
 def hashed(text: str, target: Target) -> str:
     """A digest of the source text, target, options, compiler versions and intrinsics, which determine the machine code."""
-    parts = (text, repr(target.instructions), repr(OPTIONS), *_compiler())
-    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
+    return hashlib.sha256("\0".join([text, repr(target.instructions), repr(OPTIONS), *_compiler()]).encode()).hexdigest()[:16]
 
 
 @cache

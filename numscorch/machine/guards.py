@@ -73,8 +73,7 @@ def deferred() -> Iterator[None]:
     the block is completed
     interrupted
     """
-    in_main_thread = threading.current_thread() is threading.main_thread()
-    handler = signal.getsignal(signal.SIGINT) if in_main_thread else None
+    handler = signal.getsignal(signal.SIGINT) if threading.current_thread() is threading.main_thread() else None
     if not callable(handler):  # not a Python handler, or not the main thread
         yield
         return

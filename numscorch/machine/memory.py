@@ -158,15 +158,3 @@ def parse_size(text: str, name: str) -> int:
     if match is None:
         raise NumscorchError(f"{name} is {text!r}: give a number of bytes, as in 200000000, 200M or 2G")
     return int(match[1]) * UNITS[match[2]]
-
-
-def size_in_words(count: int) -> str:
-    """Format a number of bytes in the largest unit that does not exceed it.
-
-    >>> size_in_words(12), size_in_words(1_230_000)
-    ('12 bytes', '1.2 MB')
-    """
-    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if count >= size:
-            return f"{count / size:.1f} {unit}"
-    return f"{count} bytes"

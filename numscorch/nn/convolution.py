@@ -125,8 +125,7 @@ def checked_features(x: Any, channels: int, layer: torch.nn.Module, name: str = 
         raise UnsupportedError(f"{name} is {type(x).__name__}: {layer} takes a tensor of features, of shape (nodes, {channels})")
     is_static = x.ndim > 2 and node_dim is not None and not isinstance(x, SparseTensor) and x.layout is torch.strided
     if (x.ndim != 2 and not is_static) or (channels != LAZY and x.shape[-1] != channels):
-        wanted = "channels" if channels == LAZY else channels
-        raise SizeError(f"{name} has shape {tuple(x.shape)}, but {layer} takes (nodes, {wanted})")
+        raise SizeError(f"{name} has shape {tuple(x.shape)}, but {layer} takes (nodes, {'channels' if channels == LAZY else channels})")
     if node_dim is not None and (not -x.ndim <= node_dim < x.ndim or node_dim % x.ndim == x.ndim - 1):
         raise SizeError(
             f"{name} has shape {tuple(x.shape)}, so node_dim={node_dim} of {layer} cannot be the dimension of the nodes: "
@@ -307,8 +306,7 @@ class Convolution(torch.nn.Module):
                 f"{self} with flow={self.flow!r} and separate sources and targets: swap them, and pass edge_index.flip(0)"
             )
         rows = None if targets is None else folded(targets, self.node_dim)
-        nodes = size_of(folded(sources, self.node_dim), rows, size, stated_size(graph))
-        return sources, targets, directed(graph, self.flow), nodes
+        return sources, targets, directed(graph, self.flow), size_of(folded(sources, self.node_dim), rows, size, stated_size(graph))
 
     def _aggregate(self, sources: Features, graph: Any, nodes: tuple[int, int]) -> Features:
         """Aggregate the source features at the targets; concatenate the results of several aggregations."""

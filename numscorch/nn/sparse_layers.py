@@ -100,8 +100,7 @@ class SparseLinear(WithSparseWeight):
         return linear(input, self.weight.tensor, self.bias)
 
     def extra_repr(self) -> str:
-        has_bias = self.bias is not None
-        return f"in_features={self.in_features}, out_features={self.out_features}, bias={has_bias}, {self._weight_summary()}"
+        return f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}, {self._weight_summary()}"
 
 
 class SparseConv2d(WithSparseWeight):

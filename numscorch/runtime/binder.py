@@ -108,8 +108,7 @@ class Binder:
     def compile_body(self, body: list[str]) -> Bind:
         """Compile ``bind``, whose function ``run`` of the operands has this body."""
         exec(compile(self.write(body), f"<binder of {self.kernel.source.name}>", "exec"), self.scope)
-        bind: Bind = self.scope["bind"]
-        return bind
+        return self.scope["bind"]
 
     def write(self, body: list[str]) -> str:
         """The source of ``bind``."""

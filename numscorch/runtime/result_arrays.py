@@ -288,5 +288,4 @@ class ResultLayout:
                 np.maximum.accumulate(array, out=array)
         index = arrays.index
         views = tuple([tuple([index[at, which] for which in level.arrays]) for at, level in enumerate(self.format.levels)])
-        pattern = Pattern.written(self.format, self.shape, views, self.index_dtype)
-        return SparseTensor.trusted(pattern, torch.from_numpy(arrays.values))
+        return SparseTensor.trusted(Pattern.written(self.format, self.shape, views, self.index_dtype), torch.from_numpy(arrays.values))

@@ -13,7 +13,6 @@ from typing import Any
 
 import torch
 from torch.distributed.checkpoint.filesystem import FileSystemReader
-from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 from torch.distributed.checkpoint.state_dict_loader import load as load_checkpoint
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import Placement, Shard
@@ -303,7 +302,7 @@ def _read(path: str, prefix: str, arrays: Mapping[str, torch.Tensor]) -> list[An
     return list(state.values())
 
 
-def _saved_matrix(path: str, key: str | None) -> tuple[str, dict[str, TensorStorageMetadata]]:
+def _saved_matrix(path: str, key: str | None) -> tuple[str, dict[str, Any]]:
     """The prefix of a sharded matrix's names in a checkpoint, and the metadata of its arrays by name."""
     known = FileSystemReader(path).read_metadata().state_dict_metadata
     prefixes = [name.removesuffix(SHAPE) for name in known if name.endswith(SHAPE) and name.removesuffix(SHAPE) + POS in known]
@@ -311,5 +310,4 @@ def _saved_matrix(path: str, key: str | None) -> tuple[str, dict[str, TensorStor
     if len(chosen) != 1:
         names = ", ".join(repr(prefix.removesuffix(".")) for prefix in prefixes) or "none"
         raise OperandError(f"the checkpoint {path} with key={key!r}: its sharded matrices are {names}; give the key of one")
-    arrays: dict[str, Any] = {name: known[chosen[0] + name] for name in (POS, CRD, VALUES, SHAPE, PERMUTATION)}
-    return chosen[0], arrays
+    return chosen[0], {name: known[chosen[0] + name] for name in (POS, CRD, VALUES, SHAPE, PERMUTATION)}

@@ -198,6 +198,10 @@ class BuiltIn:
 
     kind: ClassVar[Kind] = Kind.MATERIALIZING
 
+    def __call__(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return the mask of kept entries."""
+        raise NotImplementedError
+
     @property
     def format(self) -> Format:
         """The format in which ``sparsify`` stores the kept entries."""

@@ -28,7 +28,6 @@ class keep_all(BuiltIn):
     kind: ClassVar[Kind] = Kind.STREAMING
 
     def __call__(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return the mask of kept entries."""
         return torch.ones_like(tensor, dtype=torch.bool)
 
     def keeps_value(self, value: Any) -> Any:
@@ -63,7 +62,6 @@ class threshold(BuiltIn):
             raise SizeError(f"threshold({described(self.t)}): t, the bound of absolute values, has to be a number of at least 0")
 
     def __call__(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return the mask of kept entries."""
         return magnitudes(self, tensor) > self.bound(tensor.dtype)
 
     def keeps_value(self, value: Any) -> Any:
@@ -116,7 +114,6 @@ class random(BuiltIn, WithFraction):
             )
 
     def __call__(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return the mask of kept entries."""
         return self.mask_for(tensor.shape).clone()
 
     def mask_for(self, shape: Sequence[int]) -> torch.Tensor:
@@ -217,7 +214,6 @@ class movement(BuiltIn, WithFraction):
             raise OperandError(f"{self}: scores have to be a tensor or a MovementScores, not {type(self.scores).__name__}")
 
     def __call__(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return the mask of kept entries."""
         scores = self._scores
         scores = scores.flatten(1) if scores.ndim > tensor.ndim == 2 else scores  # a convolution's weight is passed as a matrix
         if scores.shape != tensor.shape:
@@ -274,7 +270,6 @@ class wanda(BuiltIn, WithFraction):
         object.__setattr__(self, "calibration", norms)  # keep the norms only: the samples may be large
 
     def __call__(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return the mask of kept entries."""
         inputs = len(self.calibration)
         if tensor.ndim != 2 or tensor.shape[1] != inputs:
             raise SizeError(f"{self} of a tensor of shape {tuple(tensor.shape)}: the calibration fits a matrix (out, {inputs})")

@@ -47,7 +47,6 @@ class magnitude(BuiltIn, WithFraction):
     """
 
     def __call__(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return the mask of kept entries."""
         if not tensor.is_floating_point() or tensor.is_meta or has_nan(tensor):
             magnitudes(self, tensor)  # raises the error
         return others_than_least(tensor, round(self.fraction * tensor.numel()))
@@ -99,7 +98,6 @@ class block_magnitude(BuiltIn):
         check_fraction(self, self.fraction)
 
     def __call__(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return the mask of kept entries."""
         if tensor.ndim != 2:
             raise SizeError(f"{self} of a tensor of shape {tuple(tensor.shape)}: blocks divide a matrix; reshape it")
         rows, columns = tensor.shape

@@ -138,7 +138,6 @@ class n_m_g(BuiltIn):
         NMG(self.n, self.m, self.g)
 
     def __call__(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return the mask of kept entries."""
         if tensor.ndim != 2:
             raise SizeError(f"{self} of a tensor of shape {tuple(tensor.shape)}: n:m:g is for matrices; reshape it")
         step = max(SLAB // max(tensor.shape[1], 1) // self.m, 1) * self.m

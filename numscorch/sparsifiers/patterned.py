@@ -50,7 +50,6 @@ class topk(BuiltIn):
             raise SizeError(f"topk({described(self.k)}, dim={described(self.dim)}): k is an integer of at least 0, and dim a dimension")
 
     def __call__(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return the mask of kept entries."""
         if not -tensor.ndim <= self.dim < tensor.ndim:
             raise RangeError(f"{self} of a tensor of shape {tuple(tensor.shape)}: it has {tensor.ndim} dimensions, so choose another dim")
         extent = tensor.shape[self.dim]
@@ -120,7 +119,6 @@ class n_m(BuiltIn):
         _ = self.format  # validates the arguments
 
     def __call__(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return the mask of kept entries."""
         if tensor.ndim < (1 if self.rows == 1 else 2):
             wanted = "blocks run along its last dimension" if self.rows == 1 else f"groups of {self.rows} rows need a matrix; reshape it"
             raise SizeError(f"{self} of a tensor of shape {tuple(tensor.shape)}: {wanted}")
@@ -183,7 +181,6 @@ class same_pattern(BuiltIn):
         object.__setattr__(self, "ref", ref)
 
     def __call__(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return the mask of kept entries."""
         return self.mask_for(tensor.shape).clone()
 
     def mask_for(self, shape: Sequence[int]) -> torch.Tensor:

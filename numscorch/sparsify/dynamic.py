@@ -316,8 +316,7 @@ class RigL(Evolution):
         layers = watched_layers(model)
         known = {name: probes[0].weight for name, probes in layers.items()}
         chosen = named(model, known, weights, "weight of a SparseLinear or SparseConv2d")
-        schedule = scheduled("RigL", fraction, until, partial(cosine, until=until))
-        super().__init__(model, optimizer, every, schedule, until, chosen)
+        super().__init__(model, optimizer, every, scheduled("RigL", fraction, until, partial(cosine, until=until)), until, chosen)
         self.is_put_off = False
         self.probes = {name: Probe() for name in chosen}
         self.gradients: dict[str, torch.Tensor] = {}

@@ -227,8 +227,7 @@ class GradualPruning:
         return still
 
     def _check_current(self) -> None:
-        dense = {name: weight.sites[0].module for name, weight in self.dense.items()}
-        check_current(self.model, self.sparse | dense, "GradualPruning")
+        check_current(self.model, self.sparse | {name: weight.sites[0].module for name, weight in self.dense.items()}, "GradualPruning")
 
     def _check_can_follow(self, names: Iterable[str]) -> None:
         """Check that optimizers and hooks allow these dense weights to become sparse."""

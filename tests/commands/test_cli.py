@@ -228,7 +228,7 @@ def test_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
     assert cli.main(["cache"]) == 0
     out = capsys.readouterr().out
     assert "kernel_0123456789abcdef.py  y[i] = A[i,j] * x[j]" in out
-    assert re.search(rf"1 kernel, [1-9][\d.]* (kB|bytes) in {re.escape(str(tmp_path / 'cache'))}", out), out
+    assert re.search(rf"1 kernel, [1-9][\d.]* (KiB|bytes) in {re.escape(str(tmp_path / 'cache'))}", out), out
     assert cli.main(["cache", "clear"]) == 0
     assert "1 kernel deleted" in capsys.readouterr().out
     assert not path.exists()
