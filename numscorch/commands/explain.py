@@ -15,7 +15,7 @@ from ..interface.api import explain
 from ..ir.format import Format
 from ..machine.memory import available
 from ..operators.creation import rand
-from ..sparsifiers.nmg_sparsifier import structured
+from ..sparsifiers.patterned import structured
 from ..sparsifiers.sparsify import sparsify
 
 EACH = 4  # bytes of a float32

@@ -9,7 +9,6 @@ from functools import update_wrapper
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from ..errors import ExpressionError, FormatError, NumscorchError, OperandError, SizeError
 from ..frontend.datatypes import target_of
@@ -57,9 +56,9 @@ class OperandSpec:
         """
         operand = unwrapped(operand)
         check_is_tensor(operand)
-        if isinstance(operand, Tensor) and (operand.layout is STRIDED or operand.device.type != "cpu"):
+        if isinstance(operand, torch.Tensor) and (operand.layout is STRIDED or operand.device.type != "cpu"):
             return cls(tuple(operand.shape), dense(operand.ndim), operand.dtype, operand.device.type)
-        if isinstance(operand, Tensor) and operand.layout is torch.sparse_coo and not (operand.is_coalesced() or operand.dense_dim()):
+        if isinstance(operand, torch.Tensor) and operand.layout is torch.sparse_coo and not (operand.is_coalesced() or operand.dense_dim()):
             return cls(tuple(operand.shape), COO(operand.ndim), operand.dtype)  # avoids the copy of wrap
         pattern = operand.pattern if isinstance(operand, SparseTensor) else wrap(operand).pattern
         format = dense(len(pattern.shape)) if pattern.is_dense else pattern.format
@@ -183,7 +182,7 @@ def plan(
     *operands: Any,
     format: Format | str | None = None,
     reduce: str = "sum",
-    mask: SparseTensor | Tensor | None = None,
+    mask: SparseTensor | torch.Tensor | None = None,
     schedule: str | None = None,
 ) -> BoundEinsum:
     """Bind an einsum to the formats, data types and shapes of its operands, for many calls on small tensors.
@@ -261,7 +260,7 @@ def _compile(bound: BoundEinsum, call: EinsumCall) -> None:
 def _is_match(spec: OperandSpec, operand: Any) -> bool:
     """Whether an operand matches a specification, in code that torch's compiler can trace (unlike :meth:`OperandSpec.of`)."""
     operand = unwrapped(operand)
-    if not isinstance(operand, SparseTensor | Tensor) or tuple(operand.shape) != spec.shape or operand.dtype != spec.dtype:
+    if not isinstance(operand, SparseTensor | torch.Tensor) or tuple(operand.shape) != spec.shape or operand.dtype != spec.dtype:
         return False
     if isinstance(operand, SparseTensor):
         return operand.pattern.format == spec.format

@@ -11,7 +11,6 @@ from types import CodeType
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from ..errors import UnsupportedError
 from ..explanation.explanation import Explanation
@@ -30,7 +29,7 @@ from ..tensors.graph_breaks import graph_break
 from ..tensors.parameter import SparseParameter
 from ..tensors.sparse_tensor import SparseTensor
 
-TENSORS = (SparseTensor, Tensor, SparseParameter)
+TENSORS = (SparseTensor, torch.Tensor, SparseParameter)
 RESERVED = frozenset(FUNCTIONS) | {"forall", "format", "stored"}  # names that operands can't have
 MOST_PROGRAMS = 256  # cached programs per function
 LIBRARIES = (Path(__file__).parents[1], Path(torch.__file__).parent)  # error texts name no lines of files in these folders
@@ -256,7 +255,7 @@ def _unsupported_operands(operands: list[Any]) -> str | None:
 
 
 def _is_sparse(operand: Any) -> bool:
-    return not isinstance(operand, Tensor) or operand.layout is not torch.strided
+    return not isinstance(operand, torch.Tensor) or operand.layout is not torch.strided
 
 
 def _kind(value: Any) -> Hashable:

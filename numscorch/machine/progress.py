@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import time
-from types import TracebackType
 
 LARGE = 64 << 20  # bytes that take about a second to read as text, or to sort as values of entries
 WIDTH, EVERY = 30, 0.1  # characters of the bar, seconds between updates
@@ -44,7 +43,7 @@ class Progress:
     def __enter__(self) -> Progress:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
         """Print the final state and end the line."""
         if self.shown:
             self.done = self.total if kind is None else self.done

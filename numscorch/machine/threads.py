@@ -31,7 +31,6 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
-from types import TracebackType
 from typing import Any
 
 import torch
@@ -66,7 +65,7 @@ class Gate:
                 self._changed.wait()
             self.within += 1
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *error: object) -> None:
         with self._changed:
             self.within -= 1
             self._changed.notify_all()

@@ -11,6 +11,7 @@ import torch
 from torch.nn.functional import relu
 
 from ..errors import SizeError, UnsupportedError
+from ..runtime.plans import keep
 from ..tensors.parameter import SparseParameter
 from ..tensors.sparse_tensor import SparseTensor
 from .csr_patterns import as_pattern
@@ -197,9 +198,7 @@ class SparseAttention(torch.nn.Module):
             )
         else:
             if length not in self.known:
-                while len(self.known) >= MAX_PATTERNS:
-                    self.known.pop(next(iter(self.known)))
-                self.known[length] = as_pattern(self.pattern(length))
+                keep(self.known, length, as_pattern(self.pattern(length)), MAX_PATTERNS)
             pattern, suggestion = self.known[length], "give a fixed pattern of that shape"
         if tuple(pattern.shape) != wanted:
             raise SizeError(

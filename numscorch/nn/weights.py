@@ -14,7 +14,7 @@ from ..errors import OperandError, SizeError, UnsupportedError
 from ..interop.array_libraries import from_scipy
 from ..ir.format import CSR, Format, as_format
 from ..sparsifiers.base import described, is_number
-from ..sparsifiers.nmg_sparsifier import structured
+from ..sparsifiers.patterned import structured
 from ..sparsifiers.sparsify import Sparsifier, sparsify
 from ..tensors.arrays import as_tensor
 from ..tensors.parameter import PRUNE, SparseParameter

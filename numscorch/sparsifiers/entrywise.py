@@ -1,15 +1,20 @@
-"""Sparsifiers that choose single entries: all, by a threshold, at random, or by scores from training or data."""
+"""Sparsifiers that choose single entries: all, by a threshold, at random, by scores from training or data, or those of another tensor."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, ClassVar
 
 import torch
 
 from ..errors import OperandError, SizeError
+from ..ir.format import CSR, Format
+from ..tensors.packing import coordinates, numbered
+from ..tensors.parameter import unwrapped
+from ..tensors.sparse_tensor import SparseTensor
 from .base import BuiltIn, Kind, WithFraction, called_as, described, is_number
 from .magnitude import least, lowest, magnitudes
 
@@ -281,3 +286,88 @@ class wanda(BuiltIn, WithFraction):
 
     def __hash__(self) -> int:
         return hash((wanda, self.fraction, len(self.calibration)))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class same_pattern(BuiltIn):
+    """Keep the entries that another tensor stores, whatever their values.
+
+    Args:
+        ref: a SparseTensor or a sparse parameter, whose explicit zeros count as stored; or a bool mask, True where an
+            entry is kept.
+
+    Shape:
+        the input has the shape of ``ref``; the bool mask has the same shape, and is True where an entry is kept.
+
+    Raises:
+        OperandError: ``ref`` is neither a SparseTensor nor a mask.
+        SizeError: the tensor has another shape.
+
+    >>> keep = same_pattern(torch.tensor([[True, False], [False, True]]))
+    >>> keep(torch.zeros(2, 2)).tolist()
+    [[True, False], [False, True]]
+    """
+
+    ref: Any
+
+    def __post_init__(self) -> None:
+        ref = unwrapped(self.ref)
+        if not isinstance(ref, SparseTensor) and not (isinstance(ref, torch.Tensor) and ref.dtype == torch.bool):
+            given = f"a tensor of {ref.dtype}" if isinstance(ref, torch.Tensor) else type(ref).__name__
+            raise OperandError(f"same_pattern takes a SparseTensor or a bool mask, not {given}: make a mask, as in tensor != 0")
+        object.__setattr__(self, "ref", ref)
+
+    def __call__(self, tensor: torch.Tensor) -> torch.Tensor:
+        return self.mask_for(tensor.shape).clone()
+
+    def mask_for(self, shape: Sequence[int]) -> torch.Tensor:
+        """Return the cached mask for a shape; callers must not write to it.
+
+        Raises:
+            SizeError: the shape differs from that of ``ref``.
+        """
+        self._check(shape)
+        return self._mask
+
+    def holds(self, indices: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
+        """Return whether the entries at coordinates (ndim, n) are kept, as a mask (n,). O(n log n), without a full mask.
+
+        Raises:
+            SizeError: the shape differs from that of ``ref``.
+        """
+        self._check(shape)
+        if isinstance(self.ref, torch.Tensor):
+            return self._mask[tuple(indices)]
+        return torch.isin(numbered(list(indices), shape), numbered(list(coordinates(self.ref.pattern)), shape))
+
+    def __eq__(self, other: object) -> bool:
+        """Return whether another ``same_pattern`` keeps the same entries, and has the same format."""
+        if not isinstance(other, same_pattern) or self.format != other.format or tuple(self.ref.shape) != tuple(other.ref.shape):
+            return False
+        if isinstance(self.ref, SparseTensor) and isinstance(other.ref, SparseTensor):
+            return self.ref.pattern.stores_as(other.ref.pattern)
+        return torch.equal(self._mask, other._mask)
+
+    def __hash__(self) -> int:
+        return hash((same_pattern, tuple(self.ref.shape)))
+
+    def _check(self, shape: Sequence[int]) -> None:
+        if tuple(shape) != tuple(self.ref.shape):
+            raise SizeError(f"{self} of a tensor of shape {tuple(shape)}: the pattern has shape {tuple(self.ref.shape)}")
+
+    @cached_property
+    def _mask(self) -> torch.Tensor:
+        if isinstance(self.ref, torch.Tensor):
+            return self.ref.detach().clone()
+        mask = torch.zeros(self.ref.shape, dtype=torch.bool)
+        mask.reshape(-1)[numbered(list(coordinates(self.ref.pattern)), self.ref.shape)] = True
+        return mask
+
+    @property
+    def format(self) -> Format:
+        """The format of ``ref``; CSR for a mask."""
+        return self.ref.format if isinstance(self.ref, SparseTensor) else CSR
+
+    def __repr__(self) -> str:
+        what = repr(self.ref) if isinstance(self.ref, SparseTensor) else f"a mask of shape {tuple(self.ref.shape)}"
+        return f"same_pattern({what})"

@@ -17,8 +17,7 @@ from ..tensors.parameter import SparseParameter
 from .base import named
 from .entrywise import threshold
 from .magnitude import block_magnitude, least, magnitude, magnitudes
-from .nmg_sparsifier import structured
-from .patterned import n_m
+from .patterned import n_m, structured
 from .sparsify import Sparsifier, named_in_errors, sparsify
 
 LARGEST_BLOCK = 16  # largest m of the n:m pattern to which a layout is compared

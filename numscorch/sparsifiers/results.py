@@ -12,7 +12,6 @@ from functools import lru_cache
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from ..errors import UnsupportedError
 from ..frontend.parser import parse_einsum
@@ -185,7 +184,7 @@ def _in_blocks(kept: SparseTensor, largest: tuple[int, int] | None, format: Form
     return SparseTensor(Pattern(format, tuple(kept.shape), ((), (), (torch.from_numpy(places),))), kept.values)
 
 
-def pruned(text: str, given: Mapping[str, Any], sparsifier: Any) -> tuple[tuple[ProgramPart, ...], dict[str, Tensor]] | str:
+def pruned(text: str, given: Mapping[str, Any], sparsifier: Any) -> tuple[tuple[ProgramPart, ...], dict[str, torch.Tensor]] | str:
     """Append a pruning part to a program, or say why there is none.
 
     Returns:
@@ -238,7 +237,7 @@ def _kernel_dtype(text: Any, given: Mapping[str, Any]) -> tuple[torch.dtype, int
     if not isinstance(text, str) or given.keys() != tensor_names(text):
         raise NotFused("its operands do not match the text")  # evaluate raises its own error
     values = [unwrapped(value) for value in given.values()]
-    dtypes = {operand.dtype for operand in values if isinstance(operand, SparseTensor | Tensor) and operand.ndim}
+    dtypes = {operand.dtype for operand in values if isinstance(operand, SparseTensor | torch.Tensor) and operand.ndim}
     if len(dtypes) != 1 or not dtypes <= {torch.float32, torch.float64}:
         names = " and ".join(sorted(str(dtype).removeprefix("torch.") for dtype in dtypes))
         raise NotFused(f"values are {names}: kernels compare float32 or float64 values, before any rounding")

@@ -23,9 +23,8 @@ from ..tensors.packing import check_order, coordinates
 from ..tensors.parameter import unwrapped
 from ..tensors.sparse_tensor import SparseTensor
 from .base import Kind, kind_of, named
-from .entrywise import random, threshold
+from .entrywise import random, same_pattern, threshold
 from .magnitude import magnitude, magnitudes
-from .patterned import same_pattern
 
 Sparsifier = Callable[[torch.Tensor], torch.Tensor]
 RESULTS = ("dense", "infer", "auto")  # values of einsum's format= that are not formats

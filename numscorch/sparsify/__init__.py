@@ -7,10 +7,9 @@ optional attribute ``kind`` says how much of the tensor it needs to see, and ``f
 from ..operators.naming import publish
 from ..sparsifiers.base import Kind
 from ..sparsifiers.composing import LowRankPlusSparse, compose, low_rank_plus_sparse
-from ..sparsifiers.entrywise import MovementScores, keep_all, movement, random, threshold, wanda
+from ..sparsifiers.entrywise import MovementScores, keep_all, movement, random, same_pattern, threshold, wanda
 from ..sparsifiers.magnitude import block_magnitude, magnitude
-from ..sparsifiers.nmg_sparsifier import n_m_g
-from ..sparsifiers.patterned import n_m, same_pattern, topk
+from ..sparsifiers.patterned import n_m, n_m_g, topk
 from ..sparsifiers.registration import register_sparsifier
 from ..sparsifiers.reports import LayoutReport, LayoutRow, report
 from ..sparsifiers.sparsify import Sparsifier, sparsify

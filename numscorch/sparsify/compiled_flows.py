@@ -10,7 +10,6 @@ import itertools
 from weakref import WeakValueDictionary
 
 import torch
-from torch import Tensor
 
 from ..errors import UnsupportedError
 from ..programs.torch_compile import constant, is_whole as is_whole
@@ -22,7 +21,7 @@ _rules: WeakValueDictionary[int, Flow] = WeakValueDictionary()
 _numbers = itertools.count()
 
 
-def masked(number: int, tensor: Tensor) -> Tensor:
+def masked(number: int, tensor: torch.Tensor) -> torch.Tensor:
     """Zero the entries that the rule with this number drops."""
     return torch.where(torch.ops.numscorch.kept(number, tensor.detach()), tensor, torch.zeros((), dtype=tensor.dtype))
 
@@ -39,7 +38,7 @@ def number_of(rule: Flow) -> int:
 
 
 @torch.library.custom_op("numscorch::kept", mutates_args=())
-def _kept(number: int, output: Tensor) -> Tensor:
+def _kept(number: int, output: torch.Tensor) -> torch.Tensor:
     rule = _rules.get(number)
     if rule is None:
         raise UnsupportedError("the plan's rule that this program was compiled with is gone: compile or export the model again")
@@ -51,5 +50,5 @@ def _kept(number: int, output: Tensor) -> Tensor:
 
 
 @_kept.register_fake
-def _(number: int, output: Tensor) -> Tensor:
+def _(number: int, output: torch.Tensor) -> torch.Tensor:
     return output.new_empty(output.shape, dtype=torch.bool)

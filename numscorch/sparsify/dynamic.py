@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -82,6 +82,8 @@ class Units:
 class Evolution:
     """Drops the smallest entries of a model's weights during training, and grows as many others."""
 
+    RESUMED: ClassVar[str]  # the attribute of a subclass that its state has, too
+
     def __init__(
         self,
         model: torch.nn.Module,
@@ -152,8 +154,12 @@ class Evolution:
         raise NotImplementedError
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the count of steps and the patterns."""
-        return {"step": self.count, "patterns": {name: saved(weight.pattern) for name, weight in self.weights.items()}}
+        """Return the count of steps, the patterns, and the generator's state or whether a change is postponed."""
+        return {
+            "step": self.count,
+            "patterns": {name: saved(weight.pattern) for name, weight in self.weights.items()},
+            self.RESUMED: getattr(self, self.RESUMED),
+        }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from a state, and give the weights its patterns; load the model and the optimizer after it.
@@ -169,6 +175,7 @@ class Evolution:
         for name, pattern in {name: as_stored(self.weights[name], pattern) for name, pattern in patterns.items()}.items():
             repattern(self.weights[name], pattern, self.optimizer)
         self.count = state["step"]
+        setattr(self, self.RESUMED, state[self.RESUMED])
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(step {self.count}, every {self.every} of {len(self.weights)} weights)"
@@ -224,6 +231,8 @@ class SET(Evolution):
     (False, True, 8)
     """
 
+    RESUMED = "generator"
+
     def __init__(
         self,
         model: torch.nn.Module,
@@ -248,10 +257,6 @@ class SET(Evolution):
         self.generator = generator.get_state()
         return ranks + torch.searchsorted(keys - torch.arange(len(keys)), ranks, right=True)
 
-    def state_dict(self) -> dict[str, Any]:
-        """Return the count of steps, the patterns, and the generator's state."""
-        return {**super().state_dict(), "generator": self.generator}
-
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         check_keys(state, "SET", self.state_dict())
         if not isinstance(state["generator"], torch.Tensor):
@@ -260,7 +265,6 @@ class SET(Evolution):
             )
         torch.Generator().set_state(state["generator"])  # an invalid state raises here, before anything is changed
         super().load_state_dict(state)
-        self.generator = state["generator"]
 
 
 class RigL(Evolution):
@@ -301,6 +305,8 @@ class RigL(Evolution):
     >>> rigl.step(), model.weight.nnz
     (True, 8)
     """
+
+    RESUMED = "is_put_off"
 
     def __init__(
         self,
@@ -365,13 +371,8 @@ class RigL(Evolution):
         """Return the units with the largest gradients among those not kept."""
         return units.dense_sums(self.gradients[name].abs()).index_fill_(0, kept, -1.0).topk(count).indices
 
-    def state_dict(self) -> dict[str, Any]:
-        """Return the count of steps, the patterns, and whether a change is postponed."""
-        return {**super().state_dict(), "is_put_off": self.is_put_off}
-
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         super().load_state_dict(state)
-        self.is_put_off = state["is_put_off"]
         self._prepare()
 
 

@@ -15,7 +15,7 @@ import torch
 from ..errors import FormatError, OperandError, SizeError, UnsupportedError
 from ..ir.format import Format, as_format
 from ..sparsifiers.base import near
-from ..sparsifiers.patterned import same_pattern
+from ..sparsifiers.entrywise import same_pattern
 from ..tensors.parameter import SparseParameter, facts_of
 from ..tensors.pattern import Pattern
 from ..tensors.sparse_tensor import SparseTensor

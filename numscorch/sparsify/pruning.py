@@ -15,8 +15,7 @@ from ..convert.values import to_dense, values_of
 from ..errors import ExpressionError, OperandError, SizeError, UnsupportedError
 from ..ir.format import Format
 from ..sparsifiers.base import check_fraction
-from ..sparsifiers.entrywise import random
-from ..sparsifiers.patterned import same_pattern
+from ..sparsifiers.entrywise import random, same_pattern
 from ..sparsifiers.sparsify import Sparsifier, kept_of, mask_of, sparsify
 from ..tensors.ledgers import stack_level
 from ..tensors.packing import coordinates, entry_count

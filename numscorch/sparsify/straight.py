@@ -12,7 +12,7 @@ from torch.nn.utils import parametrize
 from ..errors import NumscorchError, OperandError, SizeError, UnsupportedError
 from ..ir.format import Format
 from ..sparsifiers.base import named
-from ..sparsifiers.patterned import same_pattern
+from ..sparsifiers.entrywise import same_pattern
 from ..sparsifiers.sparsify import Sparsifier, sparsify
 from ..tensors.sparse_tensor import SparseTensor
 from .matching import MatchedWeight, Names, bare, patterns, trained, usual, why_hooked
