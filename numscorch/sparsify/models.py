@@ -13,7 +13,6 @@ from ..errors import OperandError, UnsupportedError
 from ..machine.progress import Progress
 from ..nn.sparse_layers import SparseMultiheadAttention
 from ..tensors.parameter import SparseParameter
-from .advice import ModuleCall, calls_of
 from .checks import check_model
 from .flows import attach, check_flows, flows_of, remove_flows
 from .layers import sites_of, tell_missing
@@ -32,7 +31,7 @@ from .replacement import (
     replace_module,
     scattered,
 )
-from .settling import ModelReport, ModelRow, Settling
+from .settling import ModelReport, ModelRow, ModuleCall, Settling, calls_of
 
 Module = torch.nn.Module
 NO_OPTIMIZER = (

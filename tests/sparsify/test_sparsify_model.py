@@ -20,7 +20,6 @@ from numscorch.nn import SparseEmbedding, SparseLinear, SparseMultiheadAttention
 from numscorch.sparsify import (
     ModelReport,
     SparsityPlan,
-    advice,
     block_magnitude,
     compose,
     densify_model,
@@ -28,10 +27,11 @@ from numscorch.sparsify import (
     magnitude,
     n_m,
     register_sparse_module,
+    settling,
     sparsify_model,
     threshold,
 )
-from numscorch.sparsify.advice import SpeedUp
+from numscorch.sparsify.settling import SpeedUp
 from numscorch.tensors.parameter import SparseParameter
 
 pytestmark = pytest.mark.usefixtures("seeded", "interpreted")
@@ -692,7 +692,7 @@ class TestAdvice:
             calls.append(tuple(tuple(result.shape) for result in results))
             return SpeedUp(0.5 if calls[-1][0][-1] == 3 else 3.0)
 
-        monkeypatch.setattr(advice, "ratio", ratio)
+        monkeypatch.setattr(settling, "ratio", ratio)
         return calls
 
     def test_layers_that_are_faster_dense_stay_dense_by_default(self, timed: list[Any]) -> None:
@@ -767,7 +767,7 @@ class TestAdvice:
     def test_both_versions_are_timed_in_turn(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.undo()
         order: list[str] = []
-        assert advice.ratio(lambda: order.append("dense"), lambda: order.append("sparse")).ratio > 0
+        assert settling.ratio(lambda: order.append("dense"), lambda: order.append("sparse")).ratio > 0
         warm_up, turns = order[:6], order[6:]
         assert warm_up == ["dense"] * 3 + ["sparse"] * 3
         assert all({*turn} == {"dense", "sparse"} for turn in zip(turns[::2], turns[1::2], strict=True))
@@ -775,7 +775,7 @@ class TestAdvice:
     def test_the_median_decides_where_timings_are_uncertain(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Savings of memory do not decide, since the layer may be many times slower."""
         times = iter((SpeedUp(0.8, is_certain=False), SpeedUp(1.1, is_certain=False)))
-        monkeypatch.setattr(advice, "ratio", lambda dense, sparse: next(times))
+        monkeypatch.setattr(settling, "ratio", lambda dense, sparse: next(times))
         plan = SparsityPlan().weight("0.weight", magnitude(0.9)).weight("2.weight", half)
         model, report = sparsified(mlp(), plan, torch.randn(5, 6))
         assert [type(layer) for layer in model] == [torch.nn.Linear, torch.nn.ReLU, SparseLinear]
@@ -795,7 +795,7 @@ class TestAdvice:
         ],
     )
     def test_a_ratio_of_scattered_timings_is_uncertain(self, dense: list[float], sparse: list[float], is_certain: bool) -> None:
-        assert advice.compared(dense, sparse).is_certain == is_certain
+        assert settling.compared(dense, sparse).is_certain == is_certain
 
 
 class TestFlows:
