@@ -17,7 +17,6 @@ PATIENCE = 1.0  # seconds of compiling before the progress line appears
 PAUSE = 5.0  # seconds without compiling that reset the progress line
 EVERY = 1.0  # seconds between two updates of the progress line
 COLUMNS = 80  # width of notebooks and of terminals that do not report their width
-OFF = "0"  # value of NUMSCORCH_PROGRESS that disables the progress line
 WAY_OUT = "the cache keeps these kernels for other processes, and python -m numscorch cache warm compiles kernels ahead of time"
 log = logging.getLogger("numscorch")
 
@@ -99,7 +98,7 @@ def waiting(text: str) -> Iterator[None]:
     ...     pass
     """
     started = time.monotonic()
-    is_wanted = os.environ.get("NUMSCORCH_PROGRESS") != OFF and log.isEnabledFor(logging.WARNING) and is_read(sys.stderr)
+    is_wanted = os.environ.get("NUMSCORCH_PROGRESS") != "0" and log.isEnabledFor(logging.WARNING) and is_read(sys.stderr)
     with _lock:
         if not counts.active and started > counts.ended + PAUSE:
             counts.recent, counts.seconds = 0, 0.0

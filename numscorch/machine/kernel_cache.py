@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ast
 import atexit
-import logging
 import os
 import re
 import shutil
@@ -25,6 +24,7 @@ from types import ModuleType
 
 from ..errors import NumscorchError
 from .atomic_files import DRAFT, delete, drafted, read_whole, write_whole
+from .compile_log import log
 from .memory import parse_size
 
 PACKAGE = "numscorch_kernels"
@@ -34,7 +34,6 @@ LARGEST = 1 << 20  # upper estimate of the bytes of a kernel with its machine co
 CODE = "__pycache__"  # subfolder of the machine code
 NAME = r"kernel_[0-9a-f]{16}(?:_serial)?"  # names of kernels (_serial: older versions); other files are left alone
 ABANDONED_AFTER = 3600.0  # seconds after which a temporary file counts as left by a crashed process
-log = logging.getLogger("numscorch")
 
 _unusable: dict[Path, str] = {}  # folders whose last write failed, as on a full disk, with the reason
 _private: tuple[int, Path] | None = None  # process id and its private folder

@@ -16,10 +16,9 @@ from .machine_code import CodeFile, stored_code
 from .target import host
 
 Launch = Callable[[int, int, int, int], None]
-Entry = Callable[[int, bytes], int]
 address_of: Callable[[bytes], int] = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object)(("PyBytes_AsString", ctypes.pythonapi))
 # the entry at an address, as a function of the worker's number and the words, which runs without the GIL and returns a status
-callable_at: Callable[[int], Entry] = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64, ctypes.c_char_p)
+callable_at: Callable[[int], Callable[[int, bytes], int]] = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64, ctypes.c_char_p)
 _launch: Launch | None = None
 
 

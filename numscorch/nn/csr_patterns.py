@@ -173,7 +173,6 @@ def lower_part(pattern: SparseTensor) -> SparseTensor:
 
 
 def union_of(patterns: tuple[Pattern, ...]) -> Pattern:
-    """Return the union of CSR patterns."""
     return of_keys(np.unique(_keys(patterns)), patterns[0].shape)
 
 

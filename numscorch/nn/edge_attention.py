@@ -111,7 +111,6 @@ class _AttentionCall(Differentiable):
         return evaluate("m[i,h] stored max= stored(A[i,j]) * s[j,h]", A=self.graph, s=s)
 
     def dropped(self, exponentials: SparseTensor) -> SparseTensor:
-        """Apply the dropout mask."""
         return exponentials if self.dropout_mask is None else exponentials.with_values(exponentials.values * self.dropout_mask)
 
     def by_parts(self, sources: Tensor, source_scores: Tensor, target_scores: Tensor) -> Tensor:
@@ -130,7 +129,6 @@ class _AttentionCall(Differentiable):
     def gradients(
         self, values: Sequence[Tensor], saved: Sequence[Tensor], upstream: Tensor, needed: Sequence[bool]
     ) -> Sequence[Tensor | None]:
-        """The gradients of the features and of the scores."""
         if torch.is_grad_enabled():
             return gradients_by_autograd(lambda views: self.by_parts(*views), values, upstream, needed)
         exponentials, totals, result = saved

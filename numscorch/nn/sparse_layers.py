@@ -232,7 +232,6 @@ class SparseConv2d(WithSparseWeight):
         return columns
 
     def _sizes(self, height: int, width: int) -> tuple[int, int]:
-        """Return height and width of the output."""
         left, right, top, bottom = self._sides
         windows = zip((height + top + bottom, width + left + right), self.kernel_size, self.stride, self.dilation, strict=True)
         sizes = [(size - dilation * (kernel - 1) - 1) // stride + 1 for size, kernel, stride, dilation in windows]

@@ -183,7 +183,6 @@ def _sharded_block(
 
 
 def _matrix(A: SparseTensor | torch.Tensor) -> SparseTensor:
-    """The matrix in CSR."""
     A = A.tensor if isinstance(A, SparseParameter) else A
     matrix = A if isinstance(A, SparseTensor) else from_torch(A)
     if matrix.ndim != 2:

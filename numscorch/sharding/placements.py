@@ -28,7 +28,6 @@ from .tensor import ShardedSparseTensor
 
 Names = Sequence[str]
 Operands = Sequence[tuple[Any, Names]]  # values and the names of their indices
-Pair = tuple[int, int, tuple[str, ...]]  # positions of two operands, and the indices of their product
 PRECISE = (torch.float32, torch.float64, torch.complex64, torch.complex128)  # products of other types may overflow in one order only
 
 
@@ -325,7 +324,9 @@ def _sizes(subscripts: Subscripts, operands: Given) -> dict[str, int]:
     return sizes
 
 
-def _shortening_pair(subscripts: Subscripts, operands: Given, column: str, sizes: dict[str, int]) -> Pair | None:
+def _shortening_pair(
+    subscripts: Subscripts, operands: Given, column: str, sizes: dict[str, int]
+) -> tuple[int, int, tuple[str, ...]] | None:
     """An operand whose rows are sent, and a factor such that the product has shorter rows; None if there is no such pair."""
     names = subscripts.operands
     for at, factor_at in permutations(range(len(operands)), 2):

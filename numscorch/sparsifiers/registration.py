@@ -34,7 +34,6 @@ class Registered:
     format: Format | None
 
     def __call__(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return the mask of kept entries."""
         return self.function(tensor)
 
     def __repr__(self) -> str:

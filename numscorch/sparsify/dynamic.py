@@ -150,7 +150,6 @@ class Evolution:
         return units.pattern(torch.cat([kept, self._grown(name, units, keys, kept, count)]).sort().values, old.index_dtype)
 
     def _grown(self, name: str, units: Units, keys: torch.Tensor, kept: torch.Tensor, count: int) -> torch.Tensor:
-        """Return the numbers of the units to grow."""
         raise NotImplementedError
 
     def state_dict(self) -> dict[str, Any]:

@@ -111,7 +111,6 @@ class Site:
 
     @property
     def parameter(self) -> torch.nn.Parameter | SparseParameter:
-        """The parameter at this place."""
         return getattr(self.module, self.key)
 
 

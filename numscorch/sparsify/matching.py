@@ -62,12 +62,10 @@ class MatchedWeight:
 
     @property
     def parameter(self) -> torch.nn.Parameter:
-        """The weight."""
         return getattr(self.sites[0].module, self.sites[0].key)
 
     @property
     def is_sparse(self) -> bool:
-        """Whether the weight is sparse already."""
         return isinstance(self.parameter, SparseParameter)
 
     @property

@@ -79,7 +79,6 @@ def listed(optimizer: Optimizers) -> list[Optimizer]:
 
 
 def optimizers_of(parameter: torch.Tensor, optimizers: Iterable[Optimizer]) -> list[Optimizer]:
-    """Return the optimizers that train a parameter."""
     return [item for item in optimizers if any(parameter is other for group in item.param_groups for other in group["params"])]
 
 

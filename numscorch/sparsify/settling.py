@@ -245,7 +245,6 @@ class DrawnMask:
         self.kept = int(mask.count_nonzero())
 
     def __call__(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return the mask, of the tensor's shape."""
         if tensor.numel() != self._count:
             return mask_of(tensor, self._sparsifier)  # another tensor than the weight: the sparsifier raises its own error
         return torch.from_numpy(np.unpackbits(self._bits, count=self._count)).view(torch.bool).reshape(tensor.shape)
