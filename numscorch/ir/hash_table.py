@@ -57,7 +57,7 @@ class Hash(CoordinateRows):
     def unpack(self, arrays: Arrays, stored: Parents) -> Children:
         pos, crd = arrays
         lengths = pos[stored.parents + 1] - pos[stored.parents]
-        places = ranges(pos[stored.parents], lengths)
+        places = ranges(pos[stored.parents].astype(np.int64), lengths)
         occupied = crd[places] >= 0
         owners = np.repeat(np.arange(len(stored.parents)), lengths)[occupied]
         return Children(np.bincount(owners, minlength=len(stored.parents)), crd[places][occupied], places[occupied])

@@ -155,7 +155,7 @@ class Compressed(CoordinateRows, AppendedCoordinates):
         starts = pos[stored.parents]
         counts = pos[stored.parents + 1] - starts
         has_all = len(stored.parents) == len(pos) - 1
-        positions = np.arange(len(crd)) if has_all else ranges(starts, counts)
+        positions = np.arange(len(crd)) if has_all else ranges(starts.astype(np.int64), counts)
         return Children(counts, crd if has_all else crd[positions], positions)
 
 
