@@ -31,7 +31,7 @@ from .replacement import (
     replace_module,
     scattered,
 )
-from .settling import ModelReport, ModelRow, Settling, calls_of
+from .settling import ModelReport, ModelRow, ModuleCall, Settling, calls_of
 
 Module = torch.nn.Module
 NO_OPTIMIZER = (
@@ -110,9 +110,7 @@ def sparsify_model(
     tell_missing([choice.missing for choice in choices if choice.missing is not None])
     size = sum(choice.parameter.nbytes for choice in choices if not choice.why)
     with Progress("sparsifying", 2 * size, shown=progress, size=size) as bar:
-        modules = [site.module for choice in choices for site in choice.modules()]
-        calls = None if example_inputs is None else calls_of(model, modules, example_inputs)
-        rows = _rows(choices, Settling(optimizers, calls, advise), bar)
+        rows = _rows(choices, Settling(optimizers, _calls(model, choices, example_inputs), advise), bar)
         choices = [choice for choice in choices if not choice.why]
         check_flows(model, flows, {site.name for choice in choices for site in choice.sites})
         notes = (NO_OPTIMIZER,) if not optimizers and any(choice.parameter.requires_grad for choice in choices) else ()
@@ -211,6 +209,12 @@ def _check_choices(choices: list[MatchedWeight]) -> None:
         if masked := next(filter(is_masked, (site, *sites_of(site.module))), None):
             name, why = computed(site)[0] or site.name, computed(masked)[1]
             raise UnsupportedError(f"{name} {why}; threshold(0.0) then keeps the nonzeros of a weight")
+
+
+def _calls(model: Module, choices: list[MatchedWeight], example_inputs: Any) -> dict[Module, ModuleCall] | None:
+    """Record the calls of the modules in one run of the model; None without example inputs."""
+    modules = [site.module for choice in choices for site in choice.modules()]
+    return None if example_inputs is None else calls_of(model, modules, example_inputs)
 
 
 def _rows(choices: list[MatchedWeight], settling: Settling, bar: Progress) -> list[ModelRow]:
