@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from ..ir import index as ix
 from ..ir.derived_formats import runs_of
 from ..ir.functions import REDUCTIONS, is_zero, simplified
-from ..ir.loop import Assign, Block, Const, Do, For, FunctionDef, If, Store, Var, While, call, has_threads, map_blocks, names_used
+from ..ir.loop import Assign, Block, Const, Do, For, FunctionDef, Store, Var, call, has_threads, names_used, rewrite
 from ..ir.result_bounds import around_result, bound_of, may_take_room
 from ..ir.scatter import is_placed, position_dtype
 from ..ir.verify import can_merge_without_branches
@@ -16,11 +16,10 @@ from ..ir.workspace_levels import PackedWorkspace
 from ..schedule.facts import Target
 from .environment import Env
 from .hoisting import hoist_loads
-from .long_sums import block_sums
+from .long_sums import block_sums, scattered
 from .lowering import lower
 from .peephole import shorten, simplify
 from .result_assembly import Appending, Assembly, Placement, Spacing, Stage, is_spaced
-from .scattering import scattered
 from .workspaces import arrays_of, has_level, stamps, workspaces_of
 
 
@@ -193,14 +192,7 @@ def _by_tiles(loop: For) -> tuple[Block, Block]:
 
 def _add_partial_sums(block: Block) -> Block:
     """Make a block add to partial sums rather than overwrite them."""
-    return tuple(
-        replace(stmt, add=True)
-        if isinstance(stmt, Store) and stmt.array == PARTIAL
-        else map_blocks(stmt, _add_partial_sums)
-        if isinstance(stmt, For | While | If)
-        else stmt
-        for stmt in block
-    )
+    return rewrite(block, lambda stmt: (replace(stmt, add=True) if isinstance(stmt, Store) and stmt.array == PARTIAL else stmt,))
 
 
 def _parts(block: Block, params: Sequence[Param]) -> Block:

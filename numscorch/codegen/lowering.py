@@ -15,8 +15,7 @@ from ..ir.workspace_levels import Held, Marked, Workspace
 from .coiteration import loop, lower_blended
 from .environment import Env, Lanes, clear, partial_register, size_of
 from .expressions import guarded, is_varying, joined, load, lower_product, named_position
-from .long_sums import with_sums
-from .scattering import lower_blocks
+from .long_sums import lower_blocks, with_sums
 from .table_loops import lower_constant, lower_kind_tiles, lower_kinds, registers_of
 from .transpose import lower_transposed
 from .unrolling import lower_jam, lower_jammed, lower_positions, lower_unrolled

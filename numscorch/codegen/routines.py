@@ -13,8 +13,8 @@ from numba import config
 from ..ir.function_table import FUNCTIONS, WHOLE
 from ..ir.hash_table import MULTIPLIER
 from . import intrinsics
+from .long_sums import FAN, LEVELS
 from .numba_passes import Linked
-from .scattering import FAN, LEVELS
 
 GOLDEN = 0x278DDE6E5FD29F05  # 2**62 divided by the golden ratio; its multiples are evenly spaced modulo 2**62
 LOW = (1 << 62) - 1  # mask of the low 62 bits

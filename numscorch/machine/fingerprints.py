@@ -17,7 +17,7 @@ from ..schedule.facts import Target
 OPTIONS: dict[str, Any] = {"error_model": "numpy", "boundscheck": False, "fastmath": {"contract"}}  # options of numba.njit
 COMPILED = (
     *("codegen/compress_store", "codegen/intrinsics", "codegen/compiling", "codegen/numba_passes"),
-    *("codegen/register_functions", "codegen/registers", "codegen/routines", "codegen/scattering"),
+    *("codegen/register_functions", "codegen/registers", "codegen/routines", "codegen/long_sums"),
     "ir/function_table",
 )  # modules whose functions are compiled into kernels
 

@@ -17,7 +17,7 @@ import torch
 
 from ..codegen.assembly import WORKSPACE, Param
 from ..codegen.kernel import Kernel, PlainKernel
-from ..codegen.scattering import LEVELS, scattered
+from ..codegen.long_sums import LEVELS, scattered
 from ..codegen.workspaces import arrays_of, has_level, workspaces_of
 from ..frontend.problem import Problem
 from ..frontend.relayout import row_length, with_last
