@@ -15,11 +15,17 @@ import pickle
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from llvmlite import binding, ir
+from numba import types
+from numba.core import compiler
+from numba.core.compiler_lock import global_compiler_lock
+from numba.core.registry import cpu_target
+
 from ..machine.fingerprints import OPTIONS
 from .assembly import Param
+from .numba_passes import Library, Pipeline
 from .source import Source
 
-Addresses = dict[str, int]
 _libraries: list[Any] = []  # keeps machine code alive for the whole process; LLVM modules hold only weak references to libraries
 
 
@@ -29,18 +35,13 @@ def entries_of(source: Source) -> tuple[str, ...]:
     return tuple(names[:-1] or names)
 
 
-def compiled(source: Source, scope: Mapping[str, Any]) -> tuple[Addresses, bytes]:
+def compiled(source: Source, scope: Mapping[str, Any]) -> tuple[dict[str, int], bytes]:
     """Compile a kernel's functions. Return the addresses of their entries, and the data for :func:`loaded`.
 
     Args:
         source: the kernel.
         scope: the globals of its executed file.
     """
-    from numba.core.compiler_lock import global_compiler_lock
-    from numba.core.registry import cpu_target
-
-    from .numba_passes import Library  # deferred: it imports Numba
-
     with global_compiler_lock:
         library = Library(cpu_target.target_context.codegen(), source.name)
         library.enable_object_caching()
@@ -52,15 +53,12 @@ def compiled(source: Source, scope: Mapping[str, Any]) -> tuple[Addresses, bytes
     return addresses, pickle.dumps((_signature(source), code))
 
 
-def loaded(source: Source, data: bytes) -> Addresses | None:
+def loaded(source: Source, data: bytes) -> dict[str, int] | None:
     """Load the data of :func:`compiled`. Return the addresses of the entries, or None if the data belong to another kernel.
 
     Raises:
         Exception: the data are damaged.
     """
-    from numba.core.compiler_lock import global_compiler_lock
-    from numba.core.registry import cpu_target
-
     signature, code = pickle.loads(data)
     if signature != _signature(source):
         return None
@@ -74,8 +72,6 @@ def loaded(source: Source, data: bytes) -> Addresses | None:
 
 def _names(source: Source) -> bytes:
     """Return the bitcode of a module that defines the entries' names, by which Numba finds the entries in machine code."""
-    from llvmlite import binding
-
     defined = "\n".join(f'define i64 @"{_symbol(source, name)}"() {{ ret i64 0 }}' for name in entries_of(source))
     return binding.parse_assembly(defined).as_bitcode()
 
@@ -88,7 +84,7 @@ def _symbol(source: Source, name: str) -> str:
     return f"{source.name}.{name}"
 
 
-def _addresses(library: Any, source: Source) -> Addresses:
+def _addresses(library: Any, source: Source) -> dict[str, int]:
     _libraries.append(library)
     addresses = {name: library.get_pointer_to_function(_symbol(source, name)) for name in entries_of(source)}
     if not all(addresses.values()):
@@ -97,11 +93,6 @@ def _addresses(library: Any, source: Source) -> Addresses:
 
 
 def _add(library: Any, source: Source, name: str, function: Callable[..., None]) -> None:
-    from numba.core import compiler, types
-    from numba.core.registry import cpu_target
-
-    from .numba_passes import Pipeline  # deferred: it imports Numba
-
     flags = compiler.Flags()
     cpu_target.options.parse_as_flags(flags, OPTIONS)
     flags.noalias = True  # results and workspaces are new arrays, which share no memory with operands
@@ -115,16 +106,12 @@ def _add(library: Any, source: Source, name: str, function: Callable[..., None])
 
 
 def _type(param: Param) -> Any:
-    from numba import types
-
     scalar = getattr(types, param.dtype)
     return types.CPointer(scalar) if param.is_array else scalar
 
 
 def _entry(context: Any, fndesc: Any, symbol: str, words: Sequence[int], of_worker: bool) -> Any:
     """Build the module of an entry, which reads the words, calls the function, and returns its status."""
-    from llvmlite import ir
-
     wide = ir.IntType(64)
     module = context.create_module(symbol)
     function = ir.Function(module, context.call_conv.get_function_type(fndesc.restype, fndesc.argtypes), fndesc.llvm_func_name)

@@ -14,10 +14,10 @@ from ..machine import guards, kernel_cache, threads
 from ..machine.compile_log import tell, waiting
 from ..machine.launcher import address_of, callable_at, launcher
 from ..machine.machine_code import DAMAGED, store_code, stored_code
-from . import compiling
 from .checked_intrinsics import run_as_python
 from .source import Source
 
+Addresses = dict[str, int]  # of the entries of a kernel, by the names of its functions
 BUILDING = threading.RLock()  # held while planning, while compiling a kernel, and during a fork
 Run = Callable[[bytes, int], Any]
 
@@ -33,7 +33,7 @@ class Kernel:
 
     def __init__(self, source: Source, scope: dict[str, Any]):
         self.source, self.scope = source, scope
-        self._addresses: compiling.Addresses | None = None
+        self._addresses: Addresses | None = None
         self._run: Run | None = None
 
     @property
@@ -47,7 +47,7 @@ class Kernel:
         return run_as_python(self.scope)
 
     @property
-    def addresses(self) -> compiling.Addresses:
+    def addresses(self) -> Addresses:
         """The addresses of the kernel's entries. Compilation defers Ctrl-C until it ends.
 
         Raises:
@@ -58,7 +58,9 @@ class Kernel:
                 self._addresses = self._addresses or self._compiled()
         return self._addresses
 
-    def _compiled(self) -> compiling.Addresses:
+    def _compiled(self) -> Addresses:
+        from . import compiling  # deferred: it imports Numba
+
         source = self.source
         with guards.deferred(), guards.paused():
             guards.check_room()
@@ -83,13 +85,15 @@ class Kernel:
         return self._run
 
     def _runner(self) -> Run:
+        from .compiling import raised  # deferred: it imports Numba
+
         addresses = self.addresses
         if "kernel" in addresses:
             entry = callable_at(addresses["kernel"])
 
             def run_alone(words: bytes, workers: int) -> None:
                 if status := entry(0, words):
-                    raise compiling.raised(status)
+                    raise raised(status)
 
             return run_alone
         body, finish = callable_at(addresses["body"]), callable_at(addresses["finish"]) if "finish" in addresses else None
@@ -103,17 +107,19 @@ class Kernel:
                     launch(addresses["body"], address_of(words), workers, ctypes.addressof(shared))
                 status = shared.value
             if status or (finish is not None and (status := finish(0, words))):
-                raise compiling.raised(status)
+                raise raised(status)
 
         return run
 
 
-def _stored(source: Source) -> compiling.Addresses | None:
+def _stored(source: Source) -> Addresses | None:
     """Return the addresses of entries whose machine code is on disk; None if it is missing or damaged."""
     if (data := stored_code(source.name, source.text)) is None:
         return None
+    from .compiling import loaded  # deferred: it imports Numba
+
     try:
-        return compiling.loaded(source, data)
+        return loaded(source, data)
     except DAMAGED:  # the file was replaced atomically, so another program damaged it
         return None
 
