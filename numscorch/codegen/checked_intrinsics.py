@@ -21,10 +21,6 @@ class Checked:
     def __init__(self, array: np.ndarray):
         self.array = array.reshape(-1)
 
-    def shifted(self, offset: int) -> Checked:
-        """Return the part of the array that starts at ``offset``."""
-        return Checked(self.array[self.check(offset, 0) :])
-
     def check(self, index: int, count: int = 1) -> int:
         """Return the index if ``count`` values from it on lie in the array; otherwise raise IndexError."""
         if not index >= 0 or index + count > self.array.size:
@@ -235,7 +231,7 @@ TWINS: dict[str, Any] = {
     "masked": lambda value, mask: value if mask else type(value)(0),
     "mul": lambda a, b: a * b,
     "nonzero": nonzero,
-    "shifted": Checked.shifted,
+    "shifted": lambda array, offset: Checked(array.array[array.check(offset, 0) :]),
     "padded": padded,
     "ordered_pairs": ordered_pairs,
     "ordered": lambda listed, mark, stamp, count, size: listed.array[:count].sort(),

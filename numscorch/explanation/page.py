@@ -96,7 +96,6 @@ class Paged:
             file.write(self._filled("page.html", anchored=True).encode())
 
     def _repr_html_(self) -> str:
-        """HTML for a notebook cell; the body is collapsed below the title."""
         return self._filled("cell.html", anchored=False)
 
     def _filled(self, template: str, anchored: bool) -> str:

@@ -134,7 +134,10 @@ def check_levels(levels: tuple[Level, ...], parts: tuple[Part, ...]) -> None:
             )
         check_parameters(level)
         level.check(", ".join(map(str, levels[:at])))
-        level.check_below(below)
+        if isinstance(level, Grouped) and below != Combination(level.n, level.m, level.g):
+            raise FormatError(
+                f"{level} needs {Combination(level.n, level.m, level.g)} as the level below it, as in NMG(n, m, g), not {below}"
+            )
         if isinstance(level, Range | Offset):
             _check_diagonal(levels, parts, at)
 

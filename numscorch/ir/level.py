@@ -293,13 +293,6 @@ class Level:
             FormatError: the parameters are invalid.
         """
 
-    def check_below(self, below: Level | None) -> None:
-        """Check the level below; None if the values are below.
-
-        Raises:
-            FormatError: the level cannot be below this one.
-        """
-
     def fits(self, at: int, sizes: tuple[int, ...]) -> str | None:
         """The error text if the level does not support these extents, else None."""
         return None

@@ -61,10 +61,6 @@ class Grouped(CoordinateArray, Sharing):
         Sharing.check(self, shape)
         CoordinateArray.check(self, shape)
 
-    def check_below(self, below: Level | None) -> None:
-        if not isinstance(below, Combination) or (below.n, below.m, below.g) != (self.n, self.m, self.g):
-            raise FormatError(f"{self} needs {Combination(self.n, self.m, self.g)} as the level below it, as in NMG(n, m, g), not {below}")
-
     @property
     def kind_chunk(self) -> int:
         return self.chunk
