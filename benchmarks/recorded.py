@@ -17,8 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from numscorch.codegen.compiling import Addresses
-from numscorch.codegen.kernel import Kernel, Run, build
+from numscorch.codegen.kernel import Addresses, Kernel, Run, build
 from numscorch.codegen.source import Source
 from numscorch.explanation.explanation import Explanation
 from numscorch.runtime.plans import Tables, apart
