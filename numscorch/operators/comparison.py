@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from ..convert.construct import assemble, from_coo, from_torch
-from ..convert.conversions import can_copy, converted, to_format
+from ..convert.conversions import can_copy, is_differentiated, to_format
 from ..convert.matrices import sorts
 from ..convert.values import densified, strided
 from ..errors import SizeError, UnsupportedError
@@ -241,9 +241,15 @@ def ordered(A: SparseTensor) -> SparseTensor:
     >>> ordered(A).to_scipy().indices.tolist(), ordered(A).values.tolist()
     ([0, 2], [2.0, 4.0])
     """
-    target = sorted_format(A.format)
-    if sorts(A.pattern, target) and "disorder" not in A.pattern.derived:
-        converted(A.pattern, target)  # the conversion also detects repeated coordinates
+    target, derived = sorted_format(A.format), A.pattern.derived
+    is_new = not {"disorder", ("moved", target), ("converted", target)} & derived.keys()
+    if is_new and sorts(A.pattern, target) and can_copy(plain := A.values.detach()):
+        result = to_format(SparseTensor.trusted(A.pattern, plain), target)  # kernels sum repeated coordinates
+        if result.pattern.nnz == A.pattern.nnz and disorder(result.pattern) is None:
+            A.pattern.remember("disorder", lambda: None)
+            return to_format(A, target) if is_differentiated(A.values) else result
+        derived.pop(("moved", target), None)
+        derived.pop(("converted", target), None)
     if A.pattern.remember("disorder", lambda: disorder(A.pattern)) is None:
         return to_format(A, target)
     return assemble(as_numpy(coordinates(A.pattern)), of_entries(A.pattern, A.values), A.pattern.shape, target)

@@ -143,6 +143,28 @@ def test_kernels_give_the_same_order(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ("moved", ns.CSC) in fresh.pattern.derived
 
 
+@pytest.mark.parametrize("has_gradient", [False, True])
+@pytest.mark.parametrize("is_repeated", [False, True])
+def test_sorting_by_kernels_finds_repeated_coordinates(is_repeated: bool, has_gradient: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tuning, "COMPILE_ENTRIES", 0)
+    A = shuffled(30, 40, 200)
+    pos, crd = A.pattern.arrays[1]
+    crd = crd // 4 if is_repeated else crd
+    rows = torch.arange(30).repeat_interleave(pos.diff())
+    values = torch.randn(200, dtype=torch.float64, requires_grad=has_gradient)
+    weights = torch.randn(30, 40, dtype=torch.float64)
+    expected = torch.zeros(30, 40, dtype=torch.float64).index_put((rows, crd.long()), values, accumulate=True)
+    A = ns.SparseTensor(Pattern(ANY_ORDER, (30, 40), ((), (pos, crd))), values)
+    for _ in range(2):  # the second call uses what the first one found out
+        result = ns.sort(A)
+        validate(result.pattern)
+        torch.testing.assert_close(result.to_dense(), expected)
+        assert (result.nnz < 200) == is_repeated
+        if has_gradient:
+            ours, theirs = (torch.autograd.grad((t * weights).sum(), values, retain_graph=True)[0] for t in (result.to_dense(), expected))
+            torch.testing.assert_close(ours, theirs)
+
+
 @pytest.mark.parametrize("format", [ns.CSR, ns.DCSR, ns.COO(2)], ids=lambda format: format.name)
 def test_a_gradient_in_the_same_format_stays_in_order(format: ns.Format) -> None:
     one, other = (ns.from_coo([[0, 0, 2], [0, 1, 1]], [1.0, 2.0, 3.0], (3, 2), format) for _ in range(2))
