@@ -52,14 +52,16 @@ class Row:
     ours: Make
     peer: Make | None = None
     is_time: bool = False
+    calls: int = 1  # of a timing, each on fresh operands: few calls find the processor's caches without Python's own data
 
 
-def seconds_of(make: Make, clock: Callable[[], float]) -> float:
-    """The seconds of one call on fresh operands."""
-    call = make()
+def seconds_of(make: Make, clock: Callable[[], float], count: int = 1) -> float:
+    """The mean seconds of calls, each on fresh operands."""
+    calls = [make() for _ in range(count)]
     started = clock()
-    call()
-    return clock() - started
+    for call in calls:
+        call()
+    return (clock() - started) / count
 
 
 def measured(row: Row, clock: Callable[[], float]) -> tuple[float, float]:
@@ -67,8 +69,8 @@ def measured(row: Row, clock: Callable[[], float]) -> tuple[float, float]:
     ours, peer = list[float](), list[float]()
     began = time.monotonic()
     while len(ours) < ROUNDS and (len(ours) < 2 or time.monotonic() - began < SECONDS):
-        ours.append(seconds_of(row.ours, clock))
-        peer.append(seconds_of(row.peer, clock) if row.peer else float("nan"))
+        ours.append(seconds_of(row.ours, clock, row.calls))
+        peer.append(seconds_of(row.peer, clock, row.calls) if row.peer else float("nan"))
     return 1e3 * median(ours[1:]), 1e3 * median(peer[1:])
 
 
@@ -97,9 +99,9 @@ def again(call: Call) -> Make:
     return lambda: call
 
 
-def pair(name: str, bar: float, A: ns.SparseTensor, ours: Callable[[Any], Any], scipys: Callable[[Any], Any], is_time: bool = False) -> Row:
+def pair(name: str, bar: float, A: ns.SparseTensor, ours: Callable[[Any], Any], scipys: Callable[[Any], Any], **options: Any) -> Row:
     """A row that compares a function of a matrix with a function of the same matrix in SciPy."""
-    return Row(name, bar, on_fresh(A, ours), on_scipy(A.to_scipy(), scipys), is_time)
+    return Row(name, bar, on_fresh(A, ours), on_scipy(A.to_scipy(), scipys), **options)
 
 
 def draw(count: int, share: float) -> np.ndarray:
@@ -149,9 +151,9 @@ def selections(A: ns.SparseTensor) -> Iterator[Row]:
     yield pair("np.ix_", 1.5, A, lambda A: A[np.ix_(*increasing)], lambda S: S[np.ix_(*increasing)])
     yield pair("A[A > .5]", 1.5, A, lambda A: A[A > 0.5], lambda S: S[S > 0.5])
     i, j = A.shape[0] // 2, A.shape[1] // 2
-    yield pair("one entry", 0.020, A, lambda A: A[i, j], lambda S: S[i, j], is_time=True)
-    yield pair("one row", 0.030, A, lambda A: A[i], lambda S: S[i], is_time=True)
-    yield pair("one column of CSR", 0.2, A, lambda A: A[:, j], lambda S: S[:, j])
+    yield pair("one entry", 0.020, A, lambda A: A[i, j], lambda S: S[i, j], is_time=True, calls=20)
+    yield pair("one row", 0.030, A, lambda A: A[i], lambda S: S[i], is_time=True, calls=20)
+    yield pair("one column of CSR", 0.2, A, lambda A: A[:, j], lambda S: S[:, j], calls=5)
 
 
 def joints(A: ns.SparseTensor) -> Iterator[Row]:

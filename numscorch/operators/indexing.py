@@ -18,12 +18,13 @@ from ..frontend.broadcasting import broadcast_shape
 from ..ir.format import COO
 from ..machine.memory import COORDINATE, check_entries
 from ..tensors.arrays import as_integer
-from ..tensors.modes import as_numpy
+from ..tensors.modes import as_numpy, made_outside
 from ..tensors.packing import check_countable, coordinates, numbered, sorting
-from ..tensors.restriction import Numbers, has_fibres, is_whole, select as restrict
+from ..tensors.pattern import Pattern
+from ..tensors.restriction import Numbers, has_fibres, is_whole, run_of, select as restrict
 from ..tensors.sparse_tensor import SparseTensor
 from .elementwise import as_own, is_sparse
-from .reshaping import fitting, normalize_dim, rebuilt, reshape
+from .reshaping import fitting, normalize_dim, rebuilt, reshape, sum_of
 
 NUMBERS = (torch.int8, torch.int16, torch.int32, torch.int64)  # data types of integer indices; other types are masks or invalid
 Selection = int | Numbers  # an integer removes the dimension
@@ -33,11 +34,21 @@ def select_coordinates(input: SparseTensor, selections: Sequence[Selection]) -> 
     """A copy of the entries at the selected coordinates, one selection for each dimension."""
     if all(not isinstance(selection, int) and is_whole(selection, size) for selection, size in zip(selections, input.shape, strict=True)):
         return input.clone()
+    if (run := run_of(input.pattern, selections)) is not None:
+        start, stop, crd = run
+        values = input.values[start:stop]
+        return sum_of(values) if crd is None else SparseTensor.trusted(made_outside(lambda: list_of(crd, input.pattern)), values.clone())
     selected = [range(selection, selection + 1) if isinstance(selection, int) else selection for selection in selections]
     remaining = [d for d, selection in enumerate(selections) if not isinstance(selection, int)]
     key = None if any(isinstance(selection, np.ndarray) for selection in selections) else ("selected", *selections)
     shape = tuple(len(selected[d]) for d in remaining)
     return rebuilt(input, key, shape, lambda: restrict(input.pattern, selected, remaining, fitting(input, shape, True)))
+
+
+def list_of(crd: np.ndarray, pattern: Pattern) -> Pattern:
+    """The pattern of a vector with these coordinates in the last level of another pattern."""
+    pos = np.array([0, len(crd)], pattern.index_dtype)
+    return Pattern.written(COO(1), (pattern.shape[pattern.format.mode_order[-1]],), ((pos, crd.astype(pos.dtype)),), pattern.index_dtype)
 
 
 def as_plain_index(key: Any) -> Any:

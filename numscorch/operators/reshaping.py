@@ -92,8 +92,11 @@ def rebuilt(A: SparseTensor, key: Hashable, shape: tuple[int, ...], build: Calla
         moves[key] = made_outside(convert)
     conversion = moves[key]
     values = conversion.tensor(A.values)
-    if shape:
-        return SparseTensor.trusted(conversion.pattern, values)
+    return SparseTensor.trusted(conversion.pattern, values) if shape else sum_of(values)
+
+
+def sum_of(values: torch.Tensor) -> torch.Tensor:
+    """The entry of a tensor without dimensions: 0 if nothing is stored."""
     return values.any() if values.dtype == torch.bool else values.sum(dtype=values.dtype)
 
 

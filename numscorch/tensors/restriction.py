@@ -74,6 +74,42 @@ def has_fibres(format: Format) -> bool:
     return format.is_plain and isinstance(first, Compressed) and all(isinstance(level, Compressed | Singleton) for level in others)
 
 
+def run_of(pattern: Pattern, selected: Sequence[int | Numbers]) -> tuple[int, int, np.ndarray | None] | None:
+    """The run of values with integer coordinates in the leading levels, and their coordinates in the last level if all of it is selected.
+
+    None if something else is selected, or if levels other than dense ones do not store their coordinates in order.
+
+    Complexity:
+        O(log nnz), and no copy.
+
+    >>> by_rows = pack(np.array([[0, 0, 1], [0, 2, 1]]), (2, 3), Format("ds"))[0]
+    >>> run_of(by_rows, (0, 2)), run_of(by_rows, (1, range(3))), run_of(by_rows, (range(2), 1))
+    ((1, 2, None), (2, 3, array([1])), None)
+    """
+    format = pattern.format
+    if not (format.is_ordered and has_fibres(format)):
+        return None
+    start, stop, arrays = 0, 1, iter(pattern.views)
+    for at, (level, d) in enumerate(zip(format.levels, format.mode_order, strict=True), 1):
+        number = selected[d]
+        is_whole_row = not isinstance(number, int) and at == len(format.levels) and is_whole(number, pattern.shape[d])
+        if isinstance(level, Dense) and isinstance(number, int):
+            start = start * pattern.shape[d] + number
+            stop = start + 1
+            continue
+        if isinstance(level, Dense) or not (is_whole_row or isinstance(number, int)):
+            return None
+        if isinstance(level, Compressed):
+            pos = next(arrays)
+            start, stop = int(pos[start]), int(pos[stop])
+        crd = next(arrays)[start:stop]
+        if is_whole_row:
+            return start, stop, crd
+        wanted = crd.dtype.type(number)  # of another type, NumPy would convert the coordinates
+        start, stop = start + int(crd.searchsorted(wanted)), start + int(crd.searchsorted(wanted, "right"))
+    return start, stop, None
+
+
 def select(
     pattern: Pattern, selected: Sequence[Numbers], remaining: Sequence[int], target: Format
 ) -> tuple[Pattern, np.ndarray | None, np.ndarray]:
