@@ -84,7 +84,7 @@ def run_of(pattern: Pattern, selected: Sequence[int | Numbers]) -> tuple[int, in
 
     >>> by_rows = pack(np.array([[0, 0, 1], [0, 2, 1]]), (2, 3), Format("ds"))[0]
     >>> run_of(by_rows, (0, 2)), run_of(by_rows, (1, range(3))), run_of(by_rows, (range(2), 1))
-    ((1, 2, None), (2, 3, array([1])), None)
+    ((1, 2, None), (2, 3, array([1], dtype=int32)), None)
     """
     format = pattern.format
     if not (format.is_ordered and has_fibres(format)):
