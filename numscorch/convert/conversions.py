@@ -122,7 +122,7 @@ def chosen_of(values: torch.Tensor, format: Format, chooses: Level, *arrays: tor
         return None
     source = Format([*(Dense(),) * (values.ndim - 1), chooses])
     known = converted_so_far(source, format, values.numel())
-    if known < tuning.COMPILE_VALUES or not _is_wide_enough(format, values.shape):
+    if known < tuning.COMPILE_VALUES or not is_wide_enough(format, values.shape):
         return None
     steps = steps_between(source, format, (True,) * values.ndim) if values.ndim else ()
     if not steps or known < tuning.COMPILE_VALUES * len(steps) ** 2:
@@ -190,7 +190,7 @@ def _kernels_for(pattern: Pattern, format: Format) -> tuple[Format, ...]:
     if are_shared or is_sorted_faster or (pattern.index_dtype == "int32" and pattern.nnz > INT32_MAX):
         return ()
     known = converted_so_far(pattern.format, format, pattern.nnz)
-    if known < tuning.COMPILE_ENTRIES or not _is_wide_enough(format, pattern.shape):
+    if known < tuning.COMPILE_ENTRIES or not is_wide_enough(format, pattern.shape):
         return ()
     max_size = tuning.COUNTED_COORDINATES * pattern.nnz
     steps = steps_between(pattern.format, format, tuple([size <= max_size for size in pattern.shape]))
@@ -314,7 +314,7 @@ def _check_places(pattern: Pattern, format: Format, target: Format) -> None:
             pack(indices, pattern.shape, target)  # raises
 
 
-def _is_wide_enough(format: Format, shape: Sequence[int]) -> bool:
+def is_wide_enough(format: Format, shape: Sequence[int]) -> bool:
     """Whether the coordinate types of narrow levels can hold the sizes of the shape."""
     sizes = zip(format.levels, format.sizes(shape), strict=True)
     return all(not (isinstance(level, Compressed | Singleton | Fixed) and level.bits) or size <= 1 << level.bits for level, size in sizes)

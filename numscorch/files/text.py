@@ -176,8 +176,8 @@ class Text:
 def by_scipy(text: Text, layout: str, field: str, header: tuple[int, ...], columns: int) -> Any:
     """The rest of a Matrix Market file as an array or a matrix of SciPy, as if it were general; None if it is not plain.
 
-    SciPy skips characters behind a number, and may crash at a NUL. So files with letters, with another number of separators or without
-    SciPy are read by :meth:`Text.table`, as are malformed ones, whose errors name the line.
+    SciPy skips characters behind a number, and may crash at a NUL or a lone carriage return. So files with letters, with another number
+    of separators or without SciPy are read by :meth:`Text.table`, as are malformed ones, whose errors name the line.
 
     Args:
         text: the file; unchanged if the result is None.
@@ -196,9 +196,9 @@ def by_scipy(text: Text, layout: str, field: str, header: tuple[int, ...], colum
     def pieces() -> Iterator[bytes]:
         nonlocal counted
         yield f"%%MatrixMarket matrix {layout} {field} general\n{' '.join(map(str, header))}\n".encode()
-        while piece := text.file.read(STREAMED):
+        while piece := text.file.read(STREAMED) + text.file.readline(LINE):
             others = piece.translate(None, letters)
-            if others.strip(b" \t"):
+            if others.strip(b" \t") or not has_numbers_only(piece):
                 return
             counted += len(others)
             text.progress.reach(text.packed.tell())
@@ -211,6 +211,21 @@ def by_scipy(text: Text, layout: str, field: str, header: tuple[int, ...], colum
             return matrix
     text.file.seek(start)
     return None
+
+
+def has_numbers_only(piece: bytes) -> bool:
+    """Whether lines of digits, dots, signs and exponents have nothing between separators but numbers.
+
+    >>> [has_numbers_only(piece) for piece in (b"1 -2.5e-3\\r\\n", b"1 2-3", b"1.5.2", b"1e5e7", b"3e ", b"- 1", b"1 2\\r")]
+    [True, False, False, False, False, False, False]
+    """
+    text = b"\n%b\n" % piece.replace(b"\r\n", b"\n").replace(b"\t", b" ").replace(b"E", b"e").replace(b"+", b"-")
+    signs = text.count(b"-")
+    if signs != (text.count(b" -") + text.count(b"\n-") + text.count(b"e-") if signs else 0):
+        return False
+    marks = text.translate(None, b"0123456789-")  # digits and signs do not separate the dots and exponents of a number
+    wrong = (b"\r", b"- ", b"-\n", b"--", b"-e", b"e ", b"e\n")
+    return not any(pair in text for pair in wrong) and not any(pair in marks for pair in (b"..", b"e.", b"ee"))
 
 
 @contextmanager

@@ -119,7 +119,7 @@ def chosen_of_rows(
     values = rows.values if rows.nnz else torch.cat([rows.values, rows.values.new_zeros(1)])  # so that there is a value to gather
     read = values.detach().to(torch.uint8) if values.dtype == torch.bool else values.detach()  # torch.topk does not support bool
     counts = np.diff(as_numpy(pos))
-    (lengths,), order, _ = sorted_columns([counts], [counts.max(initial=0) + 1])
+    (lengths,), order, _ = sorted_columns([counts], [int(counts.max(initial=0)) + 1])
     starts = torch.from_numpy(as_numpy(pos)[order].astype(np.int64))
     positions, columns = [], []
     for start, stop in pairwise([0, *np.flatnonzero(np.diff(lengths)) + 1, len(order)]):

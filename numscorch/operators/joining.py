@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import accumulate
 from math import prod
 from operator import and_
 from typing import Any
@@ -12,6 +13,7 @@ import numpy as np
 import torch
 
 from ..convert.construct import assemble, from_torch
+from ..convert.conversions import is_wide_enough
 from ..convert.values import values_of
 from ..errors import RangeError, SizeError, UnsupportedError
 from ..frontend.datatypes import result_type
@@ -132,13 +134,13 @@ def _concatenate_level(patterns: Sequence[Pattern], at: int, dtype: str, shifts:
     level = patterns[0].format.levels[at]
     results = []
     for number, name in enumerate(level.arrays):
-        arrays = [pattern.arrays[at][number].to(getattr(torch, level.array_dtype(name) or dtype)) for pattern in patterns]
+        arrays = [as_numpy(pattern.arrays[at][number]).astype(level.array_dtype(name) or dtype, copy=False) for pattern in patterns]
         if name == "pos":  # each array starts at the end of the previous one
             *before, end = np.cumsum([0, *(pattern.counts[at] for pattern in patterns)]).tolist()
-            arrays = [*(pos[:-1] + first for pos, first in zip(arrays, before, strict=True)), arrays[0].new_tensor([end])]
+            arrays = [*(pos[:-1] + first for pos, first in zip(arrays, before, strict=True)), np.array([end], arrays[0].dtype)]
         elif any(shifts):
-            arrays = [crd + shift for crd, shift in zip(arrays, shifts, strict=False)]
-        results.append(torch.from_numpy(np.concatenate(list(map(as_numpy, arrays)))))  # torch.cat takes new pages at every call
+            arrays = [crd + shift for crd, shift in zip(arrays, shifts, strict=True)]
+        results.append(torch.from_numpy(np.concatenate(arrays)))  # torch.cat takes new pages at every call
     return tuple(results)
 
 
@@ -180,7 +182,7 @@ def join_entries(tensors: Sequence[SparseTensor], dims: Sequence[int], format: F
     shape = as_shape([sum(t.shape[d] for t in tensors) if d in dims else size for d, size in enumerate(first.shape)])
     check_copies(sum(t.nnz for t in tensors), shape, first)
     target = fitting(first, shape, True) if format is None else format
-    if joins_levels(target, dims):
+    if joins_levels(target, dims) and is_wide_enough(target, shape):
         return _join_levels([t.to(target) for t in tensors], dims, shape)
     sizes = np.array([[t.shape[d] * (d in dims) for d in range(t.ndim)] for t in tensors], np.int64)
     starts = sizes.cumsum(axis=0) - sizes
@@ -211,8 +213,8 @@ def _join_levels(tensors: Sequence[SparseTensor], dims: Sequence[int], shape: tu
     dtype = index_dtype_for(format.sizes(shape), len(values)).name
     arrays: list[tuple[torch.Tensor, ...]] = [()]
     for below in range(first, len(format.levels)):
-        starts = np.cumsum([0, *(sizes[below] * (format.mode_order[below] in dims) for sizes in extents)]).tolist()
-        arrays.append(_concatenate_level(patterns, below, dtype, starts))
+        grown = [sizes[below] * (format.mode_order[below] in dims) for sizes in extents]
+        arrays.append(_concatenate_level(patterns, below, dtype, list(accumulate(grown[:-1], initial=0))))
     widths = [sizes[at] if first > at else 1 for sizes in extents]
     blocks = np.split(np.arange(above * sum(widths)), above * np.cumsum(widths)[:-1])
     parents = np.concatenate([block.reshape(above, width) for block, width in zip(blocks, widths, strict=True)], axis=1).reshape(-1)
