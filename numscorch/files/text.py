@@ -198,11 +198,12 @@ def by_scipy(text: Text, layout: str, field: str, header: tuple[int, ...], colum
         yield f"%%MatrixMarket matrix {layout} {field} general\n{' '.join(map(str, header))}\n".encode()
         while piece := text.file.read(STREAMED) + text.file.readline(LINE):
             others = piece.translate(None, letters)
-            if others.strip(b" \t") or not has_numbers_only(piece):
+            if others.strip(b" \t") or not has_numbers_only(piece, 2 if layout == "coordinate" else 0):
                 return
             counted += len(others)
             text.progress.reach(text.packed.tell())
             yield piece
+        yield b"\n"  # SciPy looks for the end of the last line beyond its memory
 
     stream = pieces()
     with suppress(ValueError, OverflowError, MemoryError):
@@ -213,19 +214,23 @@ def by_scipy(text: Text, layout: str, field: str, header: tuple[int, ...], colum
     return None
 
 
-def has_numbers_only(piece: bytes) -> bool:
-    """Whether lines of digits, dots, signs and exponents have nothing between separators but numbers.
+def has_numbers_only(piece: bytes, whole: int = 0) -> bool:
+    """Whether lines of digits, dots, signs and exponents have nothing between separators but numbers, the first ``whole`` of them integers.
 
+    >>> has_numbers_only(b"1 2 3.5\\n", whole=2), has_numbers_only(b"1 2.5 3\\n", whole=2)
+    (True, False)
     >>> [has_numbers_only(piece) for piece in (b"1 -2.5e-3\\r\\n", b"1 2-3", b"1.5.2", b"1e5e7", b"3e ", b"- 1", b"1 2\\r")]
     [True, False, False, False, False, False, False]
     """
     text = b"\n%b\n" % piece.replace(b"\r\n", b"\n").replace(b"\t", b" ").replace(b"E", b"e").replace(b"+", b"-")
-    signs = text.count(b"-")
-    if signs != (text.count(b" -") + text.count(b"\n-") + text.count(b"e-") if signs else 0):
+    signs, has_exponent = text.count(b"-"), b"e" in text
+    if signs and signs != text.count(b" -") + text.count(b"\n-") + text.count(b"e-"):
         return False
-    marks = text.translate(None, b"0123456789-")  # digits and signs do not separate the dots and exponents of a number
-    wrong = (b"\r", b"- ", b"-\n", b"--", b"-e", b"e ", b"e\n")
-    return not any(pair in text for pair in wrong) and not any(pair in marks for pair in (b"..", b"e.", b"ee"))
+    wrong = [b"\r", *((b"- ", b"-\n", b"--", b"-e") if signs else ()), *((b"e ", b"e\n") if has_exponent else ())]
+    marks = text.translate(None, b"0123456789-")  # of one number, its dot and its exponent remain
+    wrong_marks = [b"..", *((b"e.", b"ee") if has_exponent else ())]
+    wrong_marks += [b"\n" + b" " * column + mark for column in range(whole) for mark in (b".", b"e")]
+    return not any(pair in text for pair in wrong) and not any(pair in marks for pair in wrong_marks)
 
 
 @contextmanager

@@ -117,6 +117,10 @@ def _promotion_of(request: Request, kinds: tuple[TypeAndOrder, ...], default: to
     typing = _Typing(kinds, unread)
     typed = None if request.value is None else typing.of(request.value)
     dtype = typed[0] if isinstance(typed, tuple) else result_type(kind for at, kind in enumerate(kinds) if at not in unread)
+    stored = {dtype_ for at, (dtype_, _) in enumerate(kinds) if at not in unread}
+    if len(stored) > 1 and dtype in (torch.int64, *SUMMED_LONG) and request.op in REDUCTIONS and REDUCTIONS[request.op].times != "*":
+        names = " and ".join(sorted(map(str, stored)))
+        raise UnsupportedError(f"{request.op} of {names} values, whose numbers for infinity differ: convert them to one data type")
     if dtype in SUMMED_LONG and _is_summed_long(request, unread):
         for factor in (factor for value in request.read for factor in factors_of(value)):
             typing.convert(factor, dtype, torch.int64)

@@ -281,7 +281,8 @@ def load(f: Any, *args: Any, **kwargs: Any) -> Any:
     Args:
         f: a path, or any argument of ``torch.load``.
         format: the result's format, such as ``ns.CSC``; by default as above, or the stored one for files of ``save``.
-        dtype: the data type of the values; by default float32, or the stored one for files of ``save``.
+        dtype: the data type of the values; by default int64 or complex64 if the file says so, else float32 if each number is the
+            shortest decimal of one, else float64; the stored one for files of ``save``.
         shape: the shape of a .tns file; by default that of its ``# shape:`` comment, else the largest indices.
         progress: whether to show a progress bar on stderr; by default for files of more than 64 MB if stderr is a terminal.
         mmap: map a .npz archive of ``save`` into memory, so that products read what they need; its index arrays are not validated.
@@ -294,7 +295,7 @@ def load(f: Any, *args: Any, **kwargs: Any) -> Any:
         FormatError: the file is malformed (the text names the line), or belongs to another program, such as .csv and .h5 (the text
             names a library that reads it).
         SizeError: the tensor would not fit in memory in this format.
-        UnsupportedError: the matrix is complex, or kernels can't read the data type.
+        UnsupportedError: kernels can't read the data type.
         FileNotFoundError: the file doesn't exist; the text suggests a file of the same name with another suffix.
 
     >>> import pathlib, tempfile, numscorch as ns

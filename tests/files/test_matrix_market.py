@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import gzip
 from pathlib import Path
+from random import Random
 
 import pytest
 import torch
 
 import numscorch as ns
 from numscorch.files import readers
-from numscorch.files.text import Text
+from numscorch.files.text import Text, by_scipy
 
 
 def test_a_skew_symmetric_file_has_no_diagonal(tmp_path: Path, interpreted: None) -> None:
@@ -59,6 +60,26 @@ def test_lines_that_scipy_would_misread_are_refused(line: str, field: str, tmp_p
     path.write_text(f"%%MatrixMarket matrix coordinate {field} general\n2 2 2\n2 2 1\n{line}\n")
     with pytest.raises(ns.FormatError, match="line 4: "):
         ns.load(path)
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r", ""], ids=repr)
+def test_any_token_is_read_alike_by_both_parsers(end: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, draw, is_found = tmp_path / "A.mtx", Random(0), 0
+    for _ in range(300):
+        token = "".join(draw.choices("0123456789.+-eE", k=draw.randint(1, 6)))
+        line = draw.choice([f"1 2 {token}", f"1 2{token} 3"])
+        path.write_bytes(f"%%MatrixMarket matrix coordinate real general\n50 50 2\n1 1 5\n{line}{end}".encode())
+        found = []
+        for parser in (by_scipy, lambda *arguments: None):
+            monkeypatch.setattr(readers, "by_scipy", parser)
+            try:
+                found.append(ns.load(path).to_dense())
+            except ns.FormatError:
+                found.append(None)
+        assert (found[0] is None) == (found[1] is None), line
+        assert found[0] is None or torch.equal(*found), line
+        is_found += found[0] is not None
+    assert is_found > 30 or end == "\r"
 
 
 def test_fractions_in_a_file_of_integers_are_refused(tmp_path: Path) -> None:

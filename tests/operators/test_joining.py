@@ -96,6 +96,23 @@ def test_narrow_coordinates_stay_narrow(level: str) -> None:
     assert torch.equal(A.to_dense(), torch.stack(dense))
 
 
+@pytest.mark.parametrize("bits", [8, 16])
+@pytest.mark.parametrize("text", ["i: compressed(bits={}), j: compressed(bits=16)", "i: dense, j: compressed(bits={})"])
+@pytest.mark.parametrize("dim", [0, 1])
+def test_narrow_coordinates_are_joined_or_refused(dim: int, text: str, bits: int) -> None:
+    full = torch.zeros(200, 200)
+    full[3, 7], full[190, 190] = 1, 2
+    A = ns.from_torch(full, f"(i, j) -> ({text.format(bits)})")
+    if bits == 8 and dim == ("dense" in text):
+        with pytest.raises(ns.FormatError, match="8-bit coordinates"):
+            torch.cat([A, A], dim)
+    else:
+        joined = torch.cat([A, A], dim)
+        validate(joined.pattern)
+        assert joined.format == A.format
+        assert torch.equal(joined.to_dense(), torch.cat([full, full], dim))
+
+
 @pytest.mark.parametrize(("first", "inner"), [(ns.CSR, "CSR"), (ns.CSC, "CSC"), (ns.ELL, "COO(2)"), (ns.BCSR(2, 2), "BCSR(2, 2)")], ids=str)
 def test_tensors_of_several_formats_are_stacked_in_the_format_of_the_first(first: ns.Format, inner: str) -> None:
     dense = [torch.eye(4), torch.ones(4, 4).tril(), torch.zeros(4, 4)]

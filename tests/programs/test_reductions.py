@@ -121,6 +121,13 @@ def test_maxima_and_minima_of_booleans_without_terms() -> None:
         assert ns.einsum("ij->i", operand, reduce="min", format="dense").tolist() == [True, True]
 
 
+@pytest.mark.parametrize("reduce", SEMIRINGS)
+def test_integers_of_different_infinities_are_refused(reduce: str) -> None:
+    A = ns.from_torch(torch.eye(3, dtype=torch.int64))
+    with pytest.raises(ns.UnsupportedError, match=r"torch.int32 and torch.int64 values.*convert"):
+        ns.einsum("ij,j->i", A, torch.ones(3, dtype=torch.int32), reduce=reduce)
+
+
 @pytest.mark.parametrize("reduce", ["max", "min", "prod", "any", "min_plus"])
 @pytest.mark.parametrize("format", FORMATS, ids=str)
 def test_nan_times_an_unstored_entry_is_no_term(format: ns.Format, reduce: str) -> None:
