@@ -282,9 +282,9 @@ def _from_entries(
     listed = list_for(target, size, len(entries))
     is_list, is_trusted = target == listed, suggestion is not None and not check_invariants
     dtype = index_dtype_for(size, len(entries), as_numpy(table).dtype if is_list else None)
-    table = table.to(getattr(torch, dtype.name))
     if listed is not None and (is_trusted or is_increasing(as_numpy(table), target.mode_order)):
-        A = adopted(list(table), entries, size, listed)
+        rows = [row.to(getattr(torch, dtype.name)) for row in table]  # apart, since CSR keeps one of them only
+        A = adopted(rows, entries, size, listed)
         return A if is_list else noted(SparseTensor(regrouped(A.pattern, target), A.values), "a list of entries")
     by_rows = range(len(size))
     if (

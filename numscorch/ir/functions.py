@@ -185,9 +185,10 @@ def _simplified(expr: Expr, zeros: Container[str], dtype: str) -> Expr:
             return Literal(0.0, tensor.dtype if tensor.has_values else dtype) if tensor.name in zeros else expr
         case Binary(op, left, right):
             new_left, new_right = _simplified(left, zeros, dtype), _simplified(right, zeros, dtype)
-            simple = _operator_without_zeros(op, new_left, new_right)
-            if simple is not None:
+            if (simple := _operator_without_zeros(op, new_left, new_right)) is not None:
                 return simple
+            if isinstance(new_left, Literal) and isinstance(new_right, Literal):
+                return Literal(INFIX[op](new_left.value, new_right.value), new_left.dtype)
             return expr if new_left is left and new_right is right else Binary(op, new_left, new_right)
         case Apply(function, args):
             return _call_without_zeros(function, tuple(_simplified(arg, zeros, dtype) for arg in args))
@@ -196,20 +197,18 @@ def _simplified(expr: Expr, zeros: Container[str], dtype: str) -> Expr:
 
 
 def _operator_without_zeros(op: str, left: Expr, right: Expr) -> Expr | None:
-    """``left op right``, simplified where an operand is 0 or 1 or both are numbers; None if no rule applies."""
+    """``left op right``, simplified where an operand is 0 or 1; None if no rule applies."""
     if op in "*/" and is_zero(left):
         return left
     if (op == "+" and is_zero(left)) or (op == "*" and (is_one(left) or is_zero(right))):
         return right
     if (op in "+-" and is_zero(right)) or (op in "*/" and is_one(right)):
         return left
-    if isinstance(left, Literal) and isinstance(right, Literal):
-        return Literal(INFIX[op](left.value, right.value), left.dtype)
     return None
 
 
 def combined(op: str, left: Expr, right: Expr) -> Expr:
-    """``left op right`` without terms that are 0 and factors that are 1."""
+    """``left op right`` without terms that are 0 and factors that are 1. Other numbers remain, so that 1 - 1 counts as a derivative."""
     simple = _operator_without_zeros(op, left, right)
     return Binary(op, left, right) if simple is None else simple
 

@@ -276,6 +276,9 @@ def svd_lowrank(A: Any, q: int | None = 6, niter: int | None = 2, M: Any = None)
         niter: the number of subspace iterations.
         M: a matrix that is subtracted from ``A``, such as the means of its columns; it may have one row or one column.
 
+    Raises:
+        UnsupportedError: ``A`` is no matrix.
+
     Returns:
         U of shape (m, q), S of shape (q,) and V of shape (n, q), so that ``U @ S.diag() @ V.mH`` approximates ``A - M``.
 
@@ -284,7 +287,9 @@ def svd_lowrank(A: Any, q: int | None = 6, niter: int | None = 2, M: Any = None)
     >>> S.round()
     tensor([3., 2.])
     """
-    adjoint = A.mH, None if M is None else M.reshape(-1, M.shape[-1]).mH
+    if A.ndim != 2:
+        raise UnsupportedError(f"svd_lowrank or pca_lowrank of a {A.ndim}-dimensional tensor: select a matrix first, as in A[0]")
+    adjoint = A.mH, None if M is None else torch.atleast_2d(M).mH
     if A.shape[-2] < A.shape[-1]:
         V, S, U = svd_lowrank(adjoint[0], q, niter, adjoint[1])
         return U, S, V
@@ -311,6 +316,7 @@ def pca_lowrank(
 
     Raises:
         RangeError: q exceeds the smaller size, or q or niter is negative.
+        UnsupportedError: ``A`` is no matrix.
     """
     smaller = min(A.shape[-2:])
     q = min(6, smaller) if q is None else q

@@ -69,16 +69,16 @@ def test_any_token_is_read_alike_by_both_parsers(end: str, tmp_path: Path, monke
         token = "".join(draw.choices("0123456789.+-eE", k=draw.randint(1, 6)))
         line = draw.choice([f"1 2 {token}", f"1 2{token} 3"])
         path.write_bytes(f"%%MatrixMarket matrix coordinate real general\n50 50 2\n1 1 5\n{line}{end}".encode())
-        found = []
+        results = []
         for parser in (by_scipy, lambda *arguments: None):
             monkeypatch.setattr(readers, "by_scipy", parser)
             try:
-                found.append(ns.load(path).to_dense())
+                results.append(ns.load(path).to_dense())
             except ns.FormatError:
-                found.append(None)
-        assert (found[0] is None) == (found[1] is None), line
-        assert found[0] is None or torch.equal(*found), line
-        is_found += found[0] is not None
+                results.append(None)
+        assert (results[0] is None) == (results[1] is None), line
+        assert results[0] is None or torch.equal(*results), line
+        is_found += results[0] is not None
     assert is_found > 30 or end == "\r"
 
 

@@ -204,7 +204,7 @@ REFUSED: dict[str, tuple[Callable[[Any], Any], str]] = {
     "linalg.inv": (torch.linalg.inv, "spsolve"),
     "inverse": (torch.inverse, "spsolve"),
     "linalg.eigh": (torch.linalg.eigh, "eigsh(A.to_scipy())"),
-    "linalg.svd": (torch.linalg.svd, "svds"),
+    "linalg.svd": (torch.linalg.svd, "svd_lowrank"),
     "linalg.cholesky": (torch.linalg.cholesky, "splu"),
     "det": (torch.det, "splu"),
     "scatter": (lambda A: torch.scatter(A, 0, torch.tensor([[0]]), 1.0), "A + ns.from_coo"),

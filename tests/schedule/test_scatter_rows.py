@@ -74,10 +74,11 @@ def test_compiled(fresh_plans: pytest.MonkeyPatch) -> None:
 
 def test_one_long_row_among_short_ones_is_scattered(plain: pytest.MonkeyPatch) -> None:
     """The average row is merged rarely, but the row that holds most values is merged often."""
-    a = torch.zeros(100, 100, dtype=torch.float64)
-    a[range(1, 100), range(99)] = 1.0
+    n = 3000  # statistics are made of 4,096 entries or more
+    a = torch.zeros(n, n, dtype=torch.float64)
+    a[range(1, n), range(n - 1)] = 1.0
     assert not is_scattered(ns.explain("ij,jk,ik->", *[ns.from_torch(a, ns.CSR)] * 3))
-    a[99] = 1.0
+    a[n - 1] = 1.0
     A = ns.from_torch(a, ns.CSR)
     assert is_scattered(ns.explain("ij,jk,ik->", A, A, A))
     assert ns.einsum("ij,jk,ik->", A, A, A).item() == ((a @ a) * a).sum().item()

@@ -293,6 +293,7 @@ NOT_CALLED = {  # reasons, and public names
     "values and types": "CSC CSR DCSC DCSR DIA ELL Format Kind Sparsifier OperandSpec Parameter SparseParameter",
     "errors and warnings": "DenseFallbackWarning DivisionError ExpressionError FormatError MemoryLimitError NumscorchError OperandError "
     "PatternWarning RangeError RankError ScheduleError SizeError UnsupportedError",
+    "random, or unique up to signs": "lobpcg pca_lowrank svd_lowrank",
     "modules": "functional graphs nn operators patterns schedules sharding",
     "results of other functions": "LayoutReport LayoutRow LowRankPlusSparse ModelReport ModelRow MovementScores PlanRule BoundEinsum",
     "facts of a tensor": "density device dim dtype format ndim pattern requires_grad shape values",
