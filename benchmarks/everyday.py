@@ -286,7 +286,7 @@ def levels_by_scipy(S: Any) -> np.ndarray:
 
 
 def factorizations(A: ns.SparseTensor) -> Iterator[Row]:
-    """torch's factorizations of low rank, beside those of torch's own sparse tensors."""
+    """Factorizations of low rank, of our tensors and of torch's own."""
     T = A.to_torch()
     yield Row("svd_lowrank", 1.2, on_fresh(A, partial(torch.svd_lowrank, q=8)), lambda: partial(torch.svd_lowrank, T, 8))
 

@@ -329,7 +329,7 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.sweep", description="Every operator beside torch and SciPy.")
     parser.add_argument("operators", nargs="*", metavar="OPERATOR", help="only rows whose names contain one of these texts")
     parser.add_argument("--entries", type=int, nargs="*", default=ENTRIES, help="numbers of entries")
-    parser.add_argument("--cases", type=int, help="measure only so many cases, drawn by the seed")
+    parser.add_argument("--cases", type=int, help="the number of cases, chosen at random with the seed; by default all")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", type=Path, help="write all cases to a file")
     options = parser.parse_args(arguments)

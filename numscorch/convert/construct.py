@@ -22,9 +22,10 @@ from ..ir.levels import Compressed
 from ..ir.padded import Nonzero
 from ..schedule import tuning
 from ..tensors.arrays import as_indices, as_shape, as_values, check_coordinates, check_values, converter, disordered_entry, is_increasing
+from ..tensors.coordinate_order import fit_into_keys
 from ..tensors.ledgers import note
 from ..tensors.modes import as_numpy, check_not_traced, innermost, made_outside, on_cpu, plain_tensor, unlifted
-from ..tensors.packing import check_order, coordinates, fit_into_keys, index_dtype_for, is_identity, pack
+from ..tensors.packing import check_order, coordinates, index_dtype_for, is_identity, pack
 from ..tensors.pattern import Pattern
 from ..tensors.sparse_tensor import SparseTensor
 from ..tensors.torch_layouts import BY_ROWS, COMPRESSED, compressed_pattern, hybrid_pattern

@@ -32,9 +32,10 @@ from ..machine.progress import Progress
 from ..runtime.blocks import longest_row
 from ..runtime.plans import launch
 from ..schedule import tuning
+from ..tensors.coordinate_order import are_in_order
 from ..tensors.ledgers import is_listed, note
 from ..tensors.modes import as_numpy
-from ..tensors.packing import EACH, are_in_order, check_room, coordinates, index_dtype_for, is_identity, pack, positions_of
+from ..tensors.packing import EACH, check_room, coordinates, index_dtype_for, is_identity, pack, positions_of
 from ..tensors.pattern import Pattern
 from ..tensors.sparse_tensor import SparseTensor
 from .conversion_plan import LINE_COORDINATES, buckets, steps_between, steps_collecting, unordered_list

@@ -21,8 +21,9 @@ from ..ir.nmg import Combination, Grouped
 from ..ir.nmg_combinations import kinds_at, table
 from ..ir.parts import Part
 from ..schedule import tuning
+from ..tensors.coordinate_order import fit_into_keys, sorted_columns
 from ..tensors.modes import as_numpy
-from ..tensors.packing import fit_into_keys, index_dtype_for, sorted_columns
+from ..tensors.packing import index_dtype_for
 from ..tensors.pattern import Pattern
 from ..tensors.sparse_tensor import SparseTensor
 

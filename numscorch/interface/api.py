@@ -281,8 +281,8 @@ def load(f: Any, *args: Any, **kwargs: Any) -> Any:
     Args:
         f: a path, or any argument of ``torch.load``.
         format: the result's format, such as ``ns.CSC``; by default as above, or the stored one for files of ``save``.
-        dtype: the data type of the values; by default int64 or complex64 if the file says so, else float32 if each number is the
-            shortest decimal of one, else float64; the stored one for files of ``save``.
+        dtype: the data type of the values; by default the stored one for files of ``save``; int64 or complex64 if a text file says
+            integer or complex; else float32 if it can hold each number as written, or float64.
         shape: the shape of a .tns file; by default that of its ``# shape:`` comment, else the largest indices.
         progress: whether to show a progress bar on stderr; by default for files of more than 64 MB if stderr is a terminal.
         mmap: map a .npz archive of ``save`` into memory, so that products read what they need; its index arrays are not validated.

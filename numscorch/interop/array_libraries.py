@@ -16,8 +16,9 @@ from ..ir.format import BCSR, COO, CSC, CSR, DIA, Format, as_format
 from ..ir.levels import Compressed, Dense
 from ..machine.memory import check_entries
 from ..tensors.arrays import as_indices, as_shape, as_values, check_coordinates
+from ..tensors.coordinate_order import in_order
 from ..tensors.modes import as_numpy
-from ..tensors.packing import coordinates, in_order, index_dtype_for
+from ..tensors.packing import coordinates, index_dtype_for
 from ..tensors.pattern import Pattern
 from ..tensors.sparse_tensor import SparseTensor
 from ..tensors.torch_layouts import layout_of, over_the_edge

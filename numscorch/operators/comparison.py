@@ -21,8 +21,9 @@ from ..machine.memory import COORDINATE, check_entries
 from ..programs.evaluation import evaluate_parts
 from ..schedule import tuning
 from ..tensors.arrays import as_integer
+from ..tensors.coordinate_order import sorted_columns
 from ..tensors.modes import as_numpy, made_outside
-from ..tensors.packing import coordinates, has_gaps, of_entries, sorted_columns
+from ..tensors.packing import coordinates, has_gaps, of_entries
 from ..tensors.restriction import entries_of, has_fibres
 from ..tensors.sparse_tensor import SparseTensor
 from ..tensors.validate import disorder
@@ -104,17 +105,12 @@ def chosen_of_rows(
     """
     at = normalize_dim(dim, input.ndim) if input.ndim else 0
     if not input.ndim or not 0 <= k <= input.shape[at]:
-        raise SizeError(f"topk of {k} entries along dim {dim} of shape {tuple(input.shape)}: the dimension has fewer entries")
-    *sizes, size = transpose(input, at, input.ndim - 1).shape
-    check_entries(
-        prod(sizes) * k,
-        4,
-        COORDINATE,
-        "the dense result",
-        f"k={k} of shape {tuple(input.shape)}",
-        "use a smaller k, or compute it in parts",
-    )
-    rows = to_format(transpose(input, at, input.ndim - 1), ROWS(input.ndim))
+        raise SizeError(f"{k} largest or smallest entries along dim {dim} of shape {tuple(input.shape)}: the dimension has fewer entries")
+    moved = transpose(input, at, input.ndim - 1)
+    *sizes, size = moved.shape
+    where, suggestion = f"k={k} of shape {tuple(input.shape)}", "use a smaller k, or compute it in parts"
+    check_entries(prod(sizes) * k, 4, COORDINATE, "the dense result", where, suggestion)
+    rows = to_format(moved, ROWS(input.ndim))
     pos, crd = rows.pattern.arrays[-1]
     values = rows.values if rows.nnz else torch.cat([rows.values, rows.values.new_zeros(1)])  # so that there is a value to gather
     read = values.detach().to(torch.uint8) if values.dtype == torch.bool else values.detach()  # torch.topk does not support bool

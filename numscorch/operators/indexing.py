@@ -18,8 +18,9 @@ from ..frontend.broadcasting import broadcast_shape
 from ..ir.format import COO
 from ..machine.memory import COORDINATE, check_entries
 from ..tensors.arrays import as_integer
+from ..tensors.coordinate_order import sorting
 from ..tensors.modes import as_numpy, made_outside
-from ..tensors.packing import check_countable, coordinates, numbered, sorting
+from ..tensors.packing import check_countable, coordinates, numbered
 from ..tensors.pattern import Pattern
 from ..tensors.restriction import Numbers, has_fibres, is_whole, run_of, select as restrict
 from ..tensors.sparse_tensor import SparseTensor
@@ -129,8 +130,8 @@ def narrow(input: SparseTensor, dim: int, start: int, length: int) -> Any:
 def getitem(input: SparseTensor, key: Any) -> Any:
     """``A[i]``, ``A[1:3]``, ``A[..., None]``, ``A[[2, 0]]``, ``A[:, mask]``, ``A[rows, columns]``, ``A[A > 0]``, ``A[index]``.
 
-    Returns a SparseTensor, or a strided tensor if integers, lists or masks index every dimension. Index tensors that each vary along a
-    dimension of their own, such as ``A[rows[:, None], columns]`` and ``A[np.ix_(rows, columns)]``, select a SparseTensor.
+    Returns a SparseTensor, or a strided tensor if integers, lists or masks index every dimension. ``A[rows[:, None], columns]`` and
+    ``A[np.ix_(rows, columns)]`` return the SparseTensor of these rows and columns.
 
     Complexity:
         O(entries of the selected rows + result), where rows are the coordinates of leading dense levels; O(nnz + result) in other
@@ -144,8 +145,7 @@ def getitem(input: SparseTensor, key: Any) -> Any:
     >>> A[[0, 1], [1, 0]], A[A > 2]
     (tensor([2., 3.]), tensor([3., 4.]))
     """
-    is_by_rows = input.format.is_row_major and input.format.is_ordered and has_fibres(input.format)
-    if is_by_rows and isinstance(key, SparseTensor) and key.dtype == torch.bool and input.pattern.stores_as(key.pattern):
+    if isinstance(key, SparseTensor) and key.dtype == torch.bool and _shares_entries(input, key):
         return input.values.index_select(0, torch.from_numpy(np.flatnonzero(as_numpy(key.values))))
     given = key if isinstance(key, tuple) else (key,)
     if len(given) <= input.ndim and all(type(key_) is int or type(key_) is slice for key_ in given):
@@ -168,8 +168,14 @@ def getitem(input: SparseTensor, key: Any) -> Any:
     return _picked(result, places, lists) if lists and not is_selection else result
 
 
+def _shares_entries(input: SparseTensor, mask: SparseTensor) -> bool:
+    """Whether a mask stores the entries of a tensor, both in row-major order."""
+    format = input.format
+    return format.is_row_major and format.is_ordered and has_fibres(format) and input.pattern.stores_as(mask.pattern)
+
+
 def _is_outer(keys: Sequence[Any]) -> bool:
-    """Whether each index tensor varies along a dimension of its own, as of ``np.ix_``, and they index adjacent dimensions in order."""
+    """Whether index tensors select rows and columns, as those of ``np.ix_`` do: the n-th one varies along its n-th dimension only."""
     keys = [key for key in keys if not isinstance(key, int)]
     places = [at for at, key in enumerate(keys) if isinstance(key, torch.Tensor)]
     order = max((keys[at].ndim for at in places), default=0)

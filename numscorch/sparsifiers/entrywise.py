@@ -1,4 +1,4 @@
-"""Sparsifiers that choose single entries: all, by a threshold, at random, by scores from training or data, or those of another tensor."""
+"""Sparsifiers that choose single entries: by a threshold, at random, or by scores; all entries, and the entries of another tensor."""
 
 from __future__ import annotations
 

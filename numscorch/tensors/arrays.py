@@ -13,8 +13,8 @@ from numpy.typing import ArrayLike
 from ..errors import FormatError, OperandError, SizeError, UnsupportedError
 from ..frontend.datatypes import LISTED, STORED
 from ..ir.level import INT64_MAX
+from .coordinate_order import are_within, in_order
 from .modes import check_not_traced, plain_tensor
-from .packing import are_within, in_order
 
 
 def as_shape(shape: Sequence[int]) -> tuple[int, ...]:

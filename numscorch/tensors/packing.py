@@ -19,10 +19,10 @@ from ..ir.format import COO, CSR, Format
 from ..ir.level import INT32_MAX, INT64_MAX, Arrays, Entries, Level, Parents, starts_of_runs
 from ..machine import memory
 from ..schedule import tuning
-from .modes import as_numpy, made_outside
+from .coordinate_order import sorting
+from .modes import made_outside
 from .pattern import Pattern
 
-KEY_BITS = 63  # bits of a nonnegative int64
 EACH = 4  # smallest size of a value or a coordinate, in bytes
 
 
@@ -180,101 +180,6 @@ def index_dtype_for(shape: Sequence[int], nnz: int, wanted: DTypeLike | None = N
     """
     fits = max((nnz, *shape)) <= INT32_MAX
     return np.dtype(np.int32 if fits and (wanted is None or np.dtype(wanted) == np.int32) else np.int64)
-
-
-def sorting(columns: list[np.ndarray], sizes: Sequence[int], n: int) -> tuple[np.ndarray, list[np.ndarray]]:
-    """The stable permutation that sorts n entries lexicographically by these columns, and the sorted columns.
-
-    >>> order, columns = sorting([np.array([1, 0, 1]), np.array([2, 1, 0])], (2, 3), 3)
-    >>> order.tolist(), [column.tolist() for column in columns]
-    ([1, 2, 0], [[0, 1, 1], [1, 0, 2]])
-    """
-    if are_in_order(columns):
-        return np.arange(n), columns
-    if fit_into_keys(sizes, n):
-        columns, order, _ = sorted_columns(columns, sizes)
-        return order, columns
-    order = np.arange(n)
-    for column in reversed(columns):  # torch's stable radix sort is twice as fast as NumPy's
-        order = order[as_numpy(torch.sort(torch.from_numpy(column[order]), stable=True).indices)]
-    return order, [column[order] for column in columns]
-
-
-def sorted_columns(columns: Sequence[np.ndarray], sizes: Sequence[int]) -> tuple[list[np.ndarray], np.ndarray, np.ndarray]:
-    """Sort entries lexicographically by columns that :func:`fit_into_keys`.
-
-    The coordinates of an entry and its position are packed into one integer. NumPy sorts plain integers with SIMD, 2 to 12 times as
-    fast as torch sorts keys with positions.
-
-    Returns:
-        The sorted columns (int64), the stable sorting permutation, and for each entry whether it differs from the preceding one.
-
-    >>> columns, order, is_first = sorted_columns([np.array([1, 0, 1]), np.array([0, 2, 0])], (2, 3))
-    >>> [column.tolist() for column in columns], order.tolist(), is_first.tolist()
-    ([[0, 1, 1], [2, 0, 0]], [1, 0, 2], [True, True, False])
-    """
-    key = columns[0].astype(np.int64)
-    for column, width in zip(columns[1:], _widths_of(sizes)[1:], strict=True):
-        key <<= width
-        key |= column
-    bits = len(key).bit_length()
-    key <<= bits
-    key |= np.arange(len(key))
-    key.sort()
-    order = key & ((1 << bits) - 1)
-    key >>= bits
-    is_first = np.append(True, key[1:] != key[:-1])[: len(key)]
-    ordered = []
-    for width in reversed(_widths_of(sizes)):
-        ordered.append(key & ((1 << width) - 1))
-        key >>= width
-    return ordered[::-1], order, is_first
-
-
-def fit_into_keys(sizes: Sequence[int], n: int) -> bool:
-    """Whether the coordinates of an entry and its number fit into an integer of 63 bits.
-
-    >>> fit_into_keys((1 << 20, 1 << 20), 1 << 22), fit_into_keys((1 << 20, 1 << 20), 1 << 23)
-    (True, False)
-    """
-    return sum(_widths_of(sizes)) + n.bit_length() <= KEY_BITS
-
-
-def _widths_of(sizes: Sequence[int]) -> list[int]:
-    return [max(size - 1, 0).bit_length() for size in sizes]
-
-
-def in_order(columns: Sequence[np.ndarray], *, strict: bool = True) -> np.ndarray:
-    """For each entry except the first, whether its coordinates follow those of the preceding entry lexicographically.
-
-    Without ``strict``, equal coordinates count as ordered.
-
-    >>> in_order([np.array([0, 0, 1, 1]), np.array([3, 5, 0, 0])]).tolist()
-    [True, True, False]
-    """
-    *above, last = columns
-    after = last[:-1] < last[1:] if strict else last[:-1] <= last[1:]
-    for column in reversed(above):
-        after &= column[:-1] == column[1:]
-        after |= column[:-1] < column[1:]
-    return after
-
-
-def are_within(column: np.ndarray, size: int) -> bool:
-    """Whether all coordinates lie in 0 to ``size - 1``. Read as unsigned integers, negative ones exceed any size.
-
-    >>> [are_within(np.array(column, np.int32), 3) for column in ([0, 2], [3], [-1], [])]
-    [True, False, False, True]
-    """
-    return len(column) == 0 or int(column.view(f"u{column.itemsize}").max()) < size
-
-
-def are_in_order(columns: Sequence[np.ndarray], chunk: int = 1 << 16) -> bool:
-    """Whether entries are ordered lexicographically, with equal coordinates allowed. Stops at the first chunk with a disorder."""
-    return all(
-        bool(in_order([column[start : start + chunk + 1] for column in columns], strict=False).all())
-        for start in range(0, len(columns[0]) if columns else 0, chunk)
-    )
 
 
 def _firsts(columns: Sequence[np.ndarray]) -> list[np.ndarray]:

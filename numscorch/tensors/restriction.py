@@ -20,10 +20,11 @@ from ..ir.level import Level, ranges, starts_of_runs
 from ..ir.levels import Compressed, Dense, Singleton
 from ..machine.memory import COORDINATE, check_entries
 from ..schedule import tuning
-from .packing import coordinates, index_dtype_for, pack, positions_of, sorting
+from .coordinate_order import sorting
+from .packing import coordinates, index_dtype_for, pack, positions_of
 from .pattern import Pattern
 
-Numbers = range | np.ndarray  # coordinates in a new order, those outside of the extent being empty; or positions
+Numbers = range | np.ndarray  # selected coordinates in their new order, or positions; a range of coordinates may exceed the extent
 FEWER = "index in parts, each of fewer numbers"
 
 
@@ -55,7 +56,7 @@ class Fibres(NamedTuple):
 
 
 def take(array: np.ndarray, places: np.ndarray) -> np.ndarray:
-    """``array.take(places)``, which torch computes faster, in particular with int32 places."""
+    """``array.take(places)`` by torch, which is faster than NumPy, in particular with int32 places."""
     if places.dtype not in (np.int32, np.int64):
         places = places.astype(np.int64)
     signed = torch.from_numpy(array.view(f"i{array.itemsize}"))  # torch does not support unsigned integers

@@ -16,7 +16,7 @@ import torch
 from ..errors import FormatError
 from ..ir.format import Format
 from ..ir.level import Children, Level, Parents
-from .packing import are_within, in_order, sorting
+from .coordinate_order import are_within, in_order, sorting
 from .pattern import INDEX_DTYPES, Pattern
 
 SIGNED = {torch.uint16: torch.int16, torch.uint32: torch.int32}  # torch cannot pickle tensors of these data types

@@ -12,7 +12,8 @@ from numscorch.errors import FormatError, SizeError
 from numscorch.ir.format import COO, CSC, CSF, CSR, DCSR, Format, dense
 from numscorch.ir.implicit import Identity
 from numscorch.ir.levels import Compressed, Dense, Singleton
-from numscorch.tensors.packing import coordinates, index_dtype_for, pack, sorting
+from numscorch.tensors.coordinate_order import sorting
+from numscorch.tensors.packing import coordinates, index_dtype_for, pack
 from numscorch.tensors.pattern import Pattern
 from numscorch.tensors.validate import validate
 
