@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import lru_cache, partial
 from itertools import pairwise
-from math import prod
-from typing import Any
+from math import inf, prod
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from torch._C._functorch import is_functorch_wrapped_tensor
 
 from ..convert.construct import assemble, from_coo, from_torch
 from ..convert.conversions import can_copy, is_differentiated, to_format
@@ -34,6 +35,7 @@ from .naming import with_name
 from .reducing import amax, amin
 from .reshaping import flatten, movedim, normalize_dim, transpose
 
+Choose = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 ROWS = lru_cache(maxsize=64)(lambda order: Format("d" * (order - 1) + "s"))  # stores the last dimension in sorted rows, as CSR does
 
 
@@ -83,20 +85,20 @@ def topk(input: SparseTensor, k: int, dim: int = -1, largest: bool = True, sorte
     >>> topk(ns.from_torch(torch.tensor([[0.0, -1.0, 5.0]])), 2).values
     tensor([[5., 0.]])
     """
-    return torch.return_types.topk(chosen_of_rows(input, k, dim, lambda values, _: values.topk(k, 1, largest, sorted).indices))
+    return torch.return_types.topk(chosen_of_rows(input, k, dim, largest, lambda values, _: values.topk(k, 1, largest, sorted).indices))
 
 
-def chosen_of_rows(
-    input: SparseTensor, k: int, dim: int, choose: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
-) -> tuple[torch.Tensor, torch.Tensor]:
+def chosen_of_rows(input: SparseTensor, k: int, dim: int, largest: bool, choose: Choose) -> tuple[torch.Tensor, torch.Tensor]:
     """Choose k entries along a dimension; returns their values and indices, both dense.
 
-    Rows with equally many stored entries form dense matrices, so that torch handles many rows at once, and nothing is padded.
+    Rows with about equally many stored entries form dense matrices, so that torch handles many rows at once. Shorter rows are padded
+    with the last value in order. Where a padding is chosen, as a row has many such values, rows of equal length are chosen from again.
 
     Args:
         input: the tensor.
         k: number of entries to choose.
         dim: the dimension.
+        largest: whether the largest entries come first.
         choose: a function of a matrix of values and a matrix of coordinates that returns k columns for each row. The values are
             all stored ones, followed by a 0 for each of the first unstored entries, whose coordinates are given, k at most.
 
@@ -111,28 +113,70 @@ def chosen_of_rows(
     where, suggestion = f"k={k} of shape {tuple(input.shape)}", "use a smaller k, or compute it in parts"
     check_entries(prod(sizes) * k, 4, COORDINATE, "the dense result", where, suggestion)
     rows = to_format(moved, ROWS(input.ndim))
-    pos, crd = rows.pattern.arrays[-1]
+    pos, crd = (as_numpy(array) for array in rows.pattern.arrays[-1])
     values = rows.values if rows.nnz else torch.cat([rows.values, rows.values.new_zeros(1)])  # so that there is a value to gather
-    read = values.detach().to(torch.uint8) if values.dtype == torch.bool else values.detach()  # torch.topk does not support bool
-    counts = np.diff(as_numpy(pos))
-    (lengths,), order, _ = sorted_columns([counts], [int(counts.max(initial=0)) + 1])
-    starts = torch.from_numpy(as_numpy(pos)[order].astype(np.int64))
-    positions, columns = [], []
-    for start, stop in pairwise([0, *np.flatnonzero(np.diff(lengths)) + 1, len(order)]):
-        length = int(lengths[start]) if start < stop else 0
-        for first in starts[start:stop].split(max(tuning.CHOICE_VALUES // max(length + k, 1), 1)):
-            stored, entries = (array.unfold(0, length, 1).index_select(0, first) for array in (crd, read))
-            free = _unstored(stored, min(k, size - length))
-            place = choose(torch.cat([entries, entries.new_zeros(free.shape)], 1), free)
-            positions.append(torch.where(place < length, first[:, None] + place, -1))
-            columns.append(torch.cat([stored, free], 1).gather(1, place))
-    back = torch.from_numpy(np.argsort(order))
-    position, column = (torch.cat(parts).index_select(0, back).reshape(*sizes, k).transpose(at, -1) for parts in (positions, columns))
+    read = values.detach().to(torch.int8) if values.dtype == torch.bool else values.detach()  # torch.topk does not support bool
+    counts = np.diff(pos)
+    lists = _Lists(torch.from_numpy(pos.astype(np.int64)), torch.from_numpy(crd), read, size, _last_in_order(read.dtype, largest))
+    if is_functorch_wrapped_tensor(read):  # a padding that is chosen could not be seen
+        position, column = lists.chosen(np.arange(len(counts)), counts, k, choose)
+    else:
+        step = np.left_shift(1, np.maximum(np.frexp(counts)[1] - 4, 0))  # so that at most an eighth of a row is padding
+        widths = -(-counts // step) * step
+        position, column = lists.chosen(np.arange(len(counts)), np.where(pos[:-1] + widths <= len(crd), widths, counts), k, choose)
+        again = np.flatnonzero((column < 0).any(1).numpy())
+        position[again], column[again] = lists.chosen(again, counts[again], k, choose)
+    position, column = (chosen.reshape(*sizes, k).transpose(at, -1) for chosen in (position, column))
     return values[position.clamp(min=0)].masked_fill(position < 0, 0), column.to(torch.int64)
 
 
-def _unstored(stored: torch.Tensor, k: int) -> torch.Tensor:
-    """The first k unstored coordinates of each row, given the sorted stored ones.
+def _last_in_order(dtype: torch.dtype, largest: bool) -> float | int:
+    """The value that no other one follows, if the largest (or smallest) come first and NaN is none."""
+    if dtype.is_floating_point or dtype.is_complex:
+        return -inf if largest else inf
+    return torch.iinfo(dtype).min if largest else torch.iinfo(dtype).max
+
+
+class _Lists(NamedTuple):
+    """Sorted rows: starts, coordinates, values, the number of columns, and the value of a padding."""
+
+    pos: torch.Tensor
+    crd: torch.Tensor
+    values: torch.Tensor
+    size: int
+    padding: float | int
+
+    def chosen(self, rows: np.ndarray, widths: np.ndarray, k: int, choose: Choose) -> tuple[torch.Tensor, torch.Tensor]:
+        """Positions (-1: unstored) and coordinates (-1: a padding) of the entries that are chosen in rows read with these widths."""
+        (widths,), order, _ = sorted_columns([widths], [int(widths.max(initial=0)) + 1])
+        numbers, places, parts = torch.from_numpy(rows[order]), torch.from_numpy(np.argsort(order)), []
+        for start, stop in pairwise([0, *np.flatnonzero(np.diff(widths)) + 1, len(rows)]):
+            width = int(widths[start]) if start < stop else 0
+            pieces = numbers[start:stop].split(max(tuning.CHOICE_VALUES // max(width + k, 1), 1))
+            parts += [self._of_equal_widths(piece, width, k, choose) for piece in pieces]
+        position, column = (torch.cat(chosen).index_select(0, places) for chosen in zip(*parts, strict=True))
+        return position, column
+
+    def _of_equal_widths(self, rows: torch.Tensor, width: int, k: int, choose: Choose) -> tuple[torch.Tensor, torch.Tensor]:
+        """:meth:`chosen` for rows that are all read with the same width."""
+        first, lengths = self.pos[rows], self.pos[rows + 1] - self.pos[rows]
+        stored, values = (array.unfold(0, width, 1).index_select(0, first) for array in (self.crd, self.values))
+        is_padding = torch.arange(width) >= lengths[:, None] if bool((lengths < width).any()) else None
+        shortest = int(lengths.min()) if len(rows) else 0
+        free = _unstored(stored, min(k, self.size - shortest), is_padding)
+        values = torch.cat([values, values.new_zeros(free.shape)], 1)
+        if is_padding is not None:
+            is_padding = torch.cat([is_padding, free >= self.size], 1)
+            values.masked_fill_(is_padding, self.padding)
+        place = choose(values, free)
+        column = torch.cat([stored, free], 1).gather(1, place)
+        if is_padding is not None:
+            column.masked_fill_(is_padding.gather(1, place), -1)
+        return torch.where(place < width, first[:, None] + place, -1), column
+
+
+def _unstored(stored: torch.Tensor, k: int, is_padding: torch.Tensor | None = None) -> torch.Tensor:
+    """The first k unstored coordinates of each row, given the sorted stored ones, and a padding behind them.
 
     The n-th unstored coordinate follows all stored ones that have at most n unstored ones before them.
 
@@ -141,6 +185,8 @@ def _unstored(stored: torch.Tensor, k: int) -> torch.Tensor:
     """
     nth = torch.arange(k, dtype=stored.dtype).expand(len(stored), k).contiguous()
     before = stored - torch.arange(stored.shape[1], dtype=stored.dtype)
+    if is_padding is not None:
+        before.masked_fill_(is_padding, torch.iinfo(stored.dtype).max)
     return nth + torch.searchsorted(before, nth, right=True).to(stored.dtype)
 
 
@@ -155,7 +201,7 @@ def _extreme(input: SparseTensor, dim: int, is_largest: bool) -> tuple[torch.Ten
     """
     at, size = (normalize_dim(dim, input.ndim), input.shape[dim]) if input.ndim else (0, 0)
     if not can_copy(input.values) or not 0 < size <= tuning.COUNTED_COORDINATES * max(input.nnz, 1 << 10):
-        return chosen_of_rows(input, 1, dim, partial(_first_of_rows, torch.max if is_largest else torch.min))
+        return chosen_of_rows(input, 1, dim, is_largest, partial(_first_of_rows, torch.max if is_largest else torch.min))
     extreme = strided((amax if is_largest else amin)(input, at))
     exact = torch.int64 if not input.dtype.is_floating_point else torch.float32 if size <= 1 << 24 else torch.float64
     names = [f"i{d}" for d in range(input.ndim)]

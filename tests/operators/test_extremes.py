@@ -150,6 +150,22 @@ def test_rows_in_several_groups(index_dtype: Any, monkeypatch: pytest.MonkeyPatc
         check_topk(A, dense, k, 0)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.int64, torch.bool], ids=str)
+def test_rows_of_many_lengths_are_padded(dtype: torch.dtype) -> None:
+    """Rows of 0 to 40 entries; the padding equals values of some rows, which are chosen from again."""
+    rng = np.random.default_rng(9)
+    dense = torch.from_numpy(rng.integers(-4, 5, (20, 40))).to(dtype)
+    dense[torch.from_numpy(rng.random((20, 40)) < rng.random((20, 1)))] = 0
+    dense[rng.random(20) < 0.3] = 1
+    if dtype.is_floating_point:
+        dense[dense == 4], dense[dense == -4], dense[dense == 3] = torch.inf, -torch.inf, torch.nan
+    A = stored(dense, ns.CSR, 9)
+    for k in (1, 5, 40):
+        check_topk(A, dense, k, 1)
+    A.values.requires_grad_(dtype.is_floating_point)
+    check_extremes(A, dense)
+
+
 @pytest.mark.parametrize(
     "call", [lambda t: t.topk(3, 1).values, lambda t: t.topk(2, 0, False).values, lambda t: t.max(1).values, lambda t: t.min(0).values]
 )
