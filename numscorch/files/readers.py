@@ -15,7 +15,7 @@ from .text import Text, by_scipy, coordinates_in, integers, opened, sizes, whole
 Entries = tuple[np.ndarray, np.ndarray, tuple[int, ...], str | None]
 """Coordinates (ndim, n), values (n,) in float64, int64 or complex128, the shape, and the data type that the file states, if any."""
 
-FIELDS = {"real": None, "double": None, "integer": "int64", "complex": "complex128", "pattern": "float32"}
+FIELDS = {"real": None, "double": None, "integer": "int64", "unsigned-integer": "int64", "complex": "complex128", "pattern": "float32"}
 PARTS = {"pattern": 0, "complex": 2}  # numbers of a value, if not one
 SYMMETRIES = ("general", "symmetric", "skew-symmetric", "hermitian")
 LONGEST = 1 << 31  # upper bound of the line of offsets in a .smtx file, in bytes
@@ -61,12 +61,15 @@ def _banner(text: Text, header: bytes) -> tuple[str, str, str]:
     if len(words) != 5 or words[:2] != ["%%matrixmarket", "matrix"] or words[2] not in ("coordinate", "array"):
         raise text.error(f"{shown!r} is not a MatrixMarket header: write %%MatrixMarket matrix coordinate real general", at=line)
     layout, field, symmetry = words[2:]
-    is_real_hermitian = symmetry == "hermitian" and field != "complex"
-    if field not in FIELDS or symmetry not in SYMMETRIES or (layout, field) == ("array", "pattern") or is_real_hermitian:
+    is_field = field in FIELDS and (layout, field) != ("array", "pattern")
+    if not is_field or symmetry not in SYMMETRIES or (symmetry == "hermitian" and field != "complex"):
+        wrong = symmetry if is_field else field
         raise text.error(
-            f"{shown!r} is not a MatrixMarket header: the fields are {', '.join(FIELDS)}, the symmetries {', '.join(SYMMETRIES)}", at=line
+            f"{shown!r} is not a MatrixMarket header, because of {wrong!r}: the fields are {', '.join(FIELDS)}, the symmetries "
+            f"{', '.join(SYMMETRIES)}",
+            at=line,
         )
-    return layout, field, symmetry
+    return layout, field.removeprefix("unsigned-"), symmetry
 
 
 def _matrix_entries(text: Text, shape: tuple[int, int], count: int, field: str, exact: bool) -> tuple[np.ndarray, np.ndarray]:

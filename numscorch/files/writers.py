@@ -8,6 +8,7 @@ from __future__ import annotations
 import gzip
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
+from io import BytesIO
 from os import PathLike
 from pathlib import Path
 
@@ -25,6 +26,12 @@ from ..tensors.sparse_tensor import SparseTensor
 ENTRIES = 1 << 18  # entries per piece
 LETTERS = 32  # upper bound of the characters of a float
 MINUS, SPACE, NEWLINE, ZERO = b"- \n0"
+FORMATTED = 1 << 14  # numbers checked at once
+# by the exponent bits of a float64: powers of ten that scale a float32 to 9 or 10 digits
+BINARY = np.clip(np.arange(2048) - 1023, -149, 127)
+SCALES = 10.0 ** (8 - np.floor(BINARY * np.log10(2.0)))
+HALVES = np.ldexp(SCALES, np.maximum(BINARY - 24, -150))  # half the distance between two scaled neighbours
+MIDDLES = np.abs(HALVES - np.rint(HALVES))
 
 
 def write_text(A: SparseTensor, path: str | PathLike[str], suffix: str, progress: bool | None = None) -> None:
@@ -87,8 +94,7 @@ def _entries(A: SparseTensor, header: str) -> Iterator[tuple[bytes, int]]:
     indices, values = coordinates(A.pattern).numpy(), _stored(A)
     for first in range(0, len(values), ENTRIES):
         piece = slice(first, first + ENTRIES)
-        columns = [*(integer_letters(row[piece].astype(np.uint64) + np.uint64(1)) for row in indices), letters(values[piece])]
-        yield lines(columns), sum(map(len, columns))
+        yield entry_lines(indices[:, piece], values[piece], A.pattern.shape), indices[:, piece].size + len(values[piece])
 
 
 def _stored(A: SparseTensor) -> torch.Tensor:
@@ -128,6 +134,51 @@ WRITERS: dict[str, Callable[[SparseTensor], Iterator[tuple[bytes, int]]]] = {
 }
 
 
+def entry_lines(indices: np.ndarray, values: torch.Tensor, shape: tuple[int, ...]) -> bytes:
+    """The lines of entries: indices from 1, then the shortest text of the value. SciPy formats matrices, if it is installed."""
+    text = _by_scipy(indices, _plain(values), shape) if len(shape) == 2 else None
+    if text is not None:
+        return text
+    return lines([*(integer_letters(row.astype(np.uint64) + np.uint64(1)) for row in indices), letters(values)])
+
+
+def _by_scipy(indices: np.ndarray, values: np.ndarray, shape: tuple[int, ...]) -> bytes | None:
+    """The lines of a matrix's entries; None without SciPy, or if reading a value as float64 gives another float32."""
+    try:
+        from scipy.io import mmwrite
+        from scipy.sparse import coo_array
+    except ImportError:
+        return None
+    if values.dtype == np.float32 and not all(are_read(values[first : first + FORMATTED]) for first in range(0, len(values), FORMATTED)):
+        return None
+    written = BytesIO()
+    mmwrite(written, coo_array((values, tuple(indices)), shape), symmetry="general")
+    return written.getvalue().split(b"\n", 3)[3]  # without the header, a comment and the sizes
+
+
+def are_read(values: np.ndarray) -> bool:
+    """Whether reading the shortest texts of float32 values as float64 gives the same values.
+
+    Values are rounded twice then. This is wrong only if the text, an integer of at most 9 digits times a power of ten, is next to the
+    middle of two float32 values, which seldom is so close to an integer times a power of ten.
+
+    >>> are_read(np.array([0.1, 1 / 3], np.float32)), are_read(np.array([0x15AE43FD], np.uint32).view(np.float32))
+    (True, False)
+    """
+    with np.errstate(invalid="ignore"):  # infinite values and NaN
+        wide = np.abs(values).astype(np.float64)
+        exponents = wide.view(np.int64) >> 52
+        scaled = wide * SCALES[exponents]
+        doubtful = values[np.abs(np.abs(scaled - np.rint(scaled)) - MIDDLES[exponents]) < 2.0**-20]
+    return bool((_parsed(doubtful.astype(f"S{LETTERS}")) == doubtful).all())
+
+
+def _parsed(text: np.ndarray) -> np.ndarray:
+    """Texts read as float64 and then rounded to float32."""
+    with np.errstate(over="ignore"):  # the largest values
+        return text.astype(np.float64).astype(np.float32)
+
+
 def lines(columns: list[np.ndarray], end: int = NEWLINE) -> bytes:
     """Columns of characters as lines, with a space between columns and ``end`` after each line.
 
@@ -157,22 +208,26 @@ def integer_letters(numbers: np.ndarray) -> np.ndarray:
 
 def letters(values: torch.Tensor) -> np.ndarray:
     """Values as text that parses to the same values, uint8 of shape (n, letters), with 0 in unused cells."""
-    if values.dtype.is_floating_point:
-        return _float_letters(values)
-    numbers = values.to(torch.int64).numpy()
+    numbers = _plain(values)
+    if numbers.dtype.kind == "f":
+        return _float_letters(numbers)
     # the magnitude of the smallest int64 doesn't fit in int64
     size = np.where(numbers < 0, ~numbers.view(np.uint64) + np.uint64(1), numbers.view(np.uint64))
     sign = np.where(numbers < 0, MINUS, 0).astype(np.uint8)[:, None]
     return np.concatenate([sign, integer_letters(size)], axis=1) if (numbers < 0).any() else integer_letters(size)
 
 
-def _float_letters(values: torch.Tensor) -> np.ndarray:
+def _plain(values: torch.Tensor) -> np.ndarray:
+    """Values as float64, float32 or int64."""
+    if not values.dtype.is_floating_point:
+        return values.to(torch.int64).numpy()
+    return (values if values.dtype == torch.float64 else values.to(torch.float32)).numpy()
+
+
+def _float_letters(numbers: np.ndarray) -> np.ndarray:
     """The shortest text of each value. If parsing it as float64 gives another float32, the float64's text is used instead."""
-    numbers = (values if values.dtype == torch.float64 else values.to(torch.float32)).numpy()
     text = numbers.astype(f"S{LETTERS}")
     if numbers.dtype == np.float32:
-        with np.errstate(over="ignore"):
-            parsed = text.astype(np.float64).astype(np.float32)
-        differs = (parsed != numbers) & ~np.isnan(numbers)
+        differs = (_parsed(text) != numbers) & ~np.isnan(numbers)
         text[differs] = numbers[differs].astype(np.float64).astype(f"S{LETTERS}")
     return text.view(np.uint8).reshape(-1, LETTERS)
