@@ -194,7 +194,8 @@ def _without_masks(keys: Sequence[Any], input: SparseTensor) -> list[Any]:
 
     Raises:
         RangeError: a mask's shape differs from the dimensions that it indexes.
-        UnsupportedError: an index holds neither integers nor booleans.
+        IndexKindError: an index holds neither integers nor booleans.
+        UnsupportedError: an index is a boolean without dimensions.
     """
     keys = [_as_indices(key) if isinstance(key, LISTS) else key for key in keys]
     counts = [key.ndim if _is_mask(key) else key is not None for key in keys]
@@ -217,7 +218,8 @@ def _as_indices(key: Any) -> Any:
     """Convert a list, array or tensor to a mask, sparse or strided, or to a strided int64 tensor. As in torch, uint8 is a mask.
 
     Raises:
-        UnsupportedError: the index holds neither integers nor booleans.
+        IndexKindError: the index holds neither integers nor booleans.
+        UnsupportedError: the index is a boolean without dimensions.
     """
     key = key.copy() if isinstance(key, np.ndarray) else as_own(key)  # torch supports no negative strides
     if is_sparse(key) and key.dtype in MASKS:
@@ -228,7 +230,7 @@ def _as_indices(key: Any) -> Any:
     if _is_mask(array) and not array.ndim:
         raise UnsupportedError(f"{key!r} as index: use None for a new dimension, or an empty slice")
     if array.is_floating_point() or array.is_complex():
-        raise UnsupportedError(f"{key!r} as index: index by lists or dense tensors of integers, or by masks")
+        raise IndexKindError(f"{key!r} as index: index by lists or dense tensors of integers, or by masks")
     return array if _is_mask(array) else array.to(torch.int64)
 
 

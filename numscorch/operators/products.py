@@ -107,7 +107,7 @@ def _check_ranks(name: str, ranks: tuple[int, int], required: tuple[int, int] | 
     """
     message = f"{name} of {ranks[0]}- and {ranks[1]}-dimensional operands"
     if required is not None and ranks != required:
-        raise SizeError(f"{message}: it takes {required[0]} and {required[1]}, matmul any")
+        raise SizeError(f"{message}: it takes {required[0]} and {required[1]}, A @ B any")
     if 0 in ranks:
         raise SizeError(f"{message}: both need at least one dimension")
 

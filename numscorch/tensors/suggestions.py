@@ -15,6 +15,7 @@ CPU_ONLY = "nothing: numscorch runs on the CPU"
 QUANTIZED = "nothing: a SparseTensor is not quantized"
 
 ATTRIBUTES: dict[str, str] = {  # SciPy's, NumPy's and pydata's attributes, and torch's if the suggestion for its function does not fit
+    "A": "A.to_dense(), or A.to_dense().numpy() for an array",
     "asformat": "A.to(ns.CSC), or another format",
     "asfptype": "A.float(), or A.double()",
     "astype": "A.to(torch.float64), or another data type of torch",
@@ -222,7 +223,10 @@ SUGGESTIONS: dict[str, str] = {
     "multinomial": "draw from A.to_dense()",
 }
 
-MASKED = "mask with torch.where(mask, A, 0) or A * mask, and reduce that; or use .to_dense()"
+FAMILIES = {  # suggestions for functions by the start of their names
+    "linalg_": "use scipy.sparse.linalg with A.to_scipy(), or .to_dense()",
+    "masked.": "mask with torch.where(mask, A, 0) or A * mask, and reduce that; or use .to_dense()",
+}
 ADVICE = "optimizers take A.values; sparse layers, such as SparseLinear.from_dense(layer, sparsifier), take ns.nn.Parameter(A)"
 
 
@@ -241,7 +245,8 @@ def refusal(name: str) -> str:
     >>> refusal("as_strided")
     "torch's as_strided does not take a SparseTensor yet: a SparseTensor has no strides: use slices, reshape and permute"
     """
-    suggestion = SUGGESTIONS.get(name, MASKED if name.startswith("masked.") else "use einsum, or .to_dense()")
+    family = next((suggestion for prefix, suggestion in FAMILIES.items() if name.startswith(prefix)), "use einsum, or .to_dense()")
+    suggestion = SUGGESTIONS.get(name, family)
     return f"torch's {name} does not take a SparseTensor yet: {suggestion}"
 
 

@@ -207,6 +207,8 @@ REFUSED: dict[str, tuple[Callable[[Any], Any], str]] = {
     "linalg.svd": (torch.linalg.svd, "svd_lowrank"),
     "linalg.cholesky": (torch.linalg.cholesky, "splu"),
     "det": (torch.det, "splu"),
+    "linalg.cond": (torch.linalg.cond, "scipy.sparse.linalg with A.to_scipy()"),
+    "linalg.matrix_exp": (torch.linalg.matrix_exp, "scipy.sparse.linalg with A.to_scipy()"),
     "scatter": (lambda A: torch.scatter(A, 0, torch.tensor([[0]]), 1.0), "A + ns.from_coo"),
     "index_add": (lambda A: torch.index_add(A, 0, torch.tensor([0]), torch.ones(1, 3)), "A + ns.from_coo"),
     "fft": (torch.fft.fft, ".to_dense()"),

@@ -135,7 +135,7 @@ def test_the_type_is_torchs(name: str, format: ns.Format) -> None:
 OTHERWISE: dict[str, tuple[Call, type[Exception]]] = {
     "a text as index": (lambda A: A["x"], ns.errors.IndexKindError),
     "an object as index": (lambda A: A[0, object()], ns.errors.IndexKindError),
-    "an index that is a fraction": (lambda A: A[torch.tensor([0.5])], ns.UnsupportedError),
+    "an index that is a fraction": (lambda A: A[torch.tensor([0.5])], ns.errors.IndexKindError),
     "a device that is none": (lambda A: A.to("nowhere"), ns.FormatError),
 }
 

@@ -439,6 +439,7 @@ BAD: dict[str, tuple[Operator, type[Exception], str]] = {
     "cat with a dense one": (lambda A: torch.hstack([A, torch.ones(4, 1)]), ns.UnsupportedError, ".to_dense()"),
     "topk of too many": (lambda A: torch.topk(A, 7), ns.SizeError, "the dimension has fewer"),
     "outer of matrices": (lambda A: torch.outer(A, A), ns.SizeError, "it takes 1 and 1"),
+    "dot of matrices, as in SciPy": (lambda A: A.dot(A.t()), ns.SizeError, "A @ B any"),
     "dot of other sizes": (lambda A: torch.dot(A[0], torch.ones(1)), ns.SizeError, "6 is not 1"),
     "multi_dot of none that fit": (lambda A: torch.linalg.multi_dot([A, A[None], A]), ns.SizeError, "it takes matrices"),
     "matrix_power of 0": (lambda A: torch.matrix_power(A, 0), ns.UnsupportedError, "positive n"),
@@ -459,7 +460,7 @@ BAD: dict[str, tuple[Operator, type[Exception], str]] = {
     "lists out of range": (lambda A: A[[0, 1], [5, 6]], ns.SizeError, "index 6 is out of range along dim 1, whose size is 6"),
     "a mask of another shape": (lambda A: A[torch.ones(4, 5, dtype=torch.bool)], ns.SizeError, "they must agree"),
     "a sparse tensor of numbers": (lambda A: A[A], ns.UnsupportedError, "as index"),
-    "numbers that aren't whole": (lambda A: A[[0.5, 1.0], [0, 1]], ns.UnsupportedError, "as index"),
+    "numbers that aren't whole": (lambda A: A[[0.5, 1.0], [0, 1]], ns.errors.IndexKindError, "as index"),
     "lists of other lengths": (lambda A: A[[0, 1], [1, 2, 3]], ns.SizeError, "the shapes don't broadcast"),
     "remainders of other shapes": (lambda A: A % torch.ones(5), ns.SizeError, "the shapes don't broadcast"),
     "comparisons of other shapes": (

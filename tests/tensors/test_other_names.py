@@ -77,6 +77,7 @@ def test_errors_of_the_module_say_what_to_write(name: str) -> None:
 
 S, T = sp.csr_array(D.numpy()), sp.coo_array(D.numpy())
 WAYS: dict[str, tuple[str, Any]] = {  # a way out, and its value in SciPy and NumPy
+    "A": ("A.to_dense().numpy()", D.numpy()),
     "astype": ("A.to(torch.float64)", S.astype(np.float64)),
     "asformat": ("A.to(ns.CSC)", S.asformat("csc")),
     "col": ("A.indices()[1]", T.col),
