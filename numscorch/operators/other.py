@@ -277,7 +277,7 @@ def svd_lowrank(A: Any, q: int | None = 6, niter: int | None = 2, M: Any = None)
         M: a matrix that is subtracted from ``A``, such as the means of its columns; it may have one row or one column.
 
     Raises:
-        UnsupportedError: ``A`` is no matrix.
+        UnsupportedError: ``A`` is no matrix, or its values are integers or 16-bit floats.
 
     Returns:
         U of shape (m, q), S of shape (q,) and V of shape (n, q), so that ``U @ S.diag() @ V.mH`` approximates ``A - M``.
@@ -289,6 +289,7 @@ def svd_lowrank(A: Any, q: int | None = 6, niter: int | None = 2, M: Any = None)
     """
     if A.ndim != 2:
         raise UnsupportedError(f"svd_lowrank or pca_lowrank of a {A.ndim}-dimensional tensor: select a matrix first, as in A[0]")
+    _check_decomposable("svd_lowrank or pca_lowrank", A)
     adjoint = A.mH, None if M is None else torch.atleast_2d(M).mH
     if A.shape[-2] < A.shape[-1]:
         V, S, U = svd_lowrank(adjoint[0], q, niter, adjoint[1])
@@ -300,6 +301,16 @@ def svd_lowrank(A: Any, q: int | None = 6, niter: int | None = 2, M: Any = None)
         Q = torch.linalg.qr(_difference_times(A, M, Q)).Q
     U, S, Vh = torch.linalg.svd(_difference_times(*adjoint, Q).mH, full_matrices=False)
     return Q @ U, S, Vh.mH
+
+
+def _check_decomposable(name: str, A: Any) -> None:
+    """Check that LAPACK's functions take the values of a matrix.
+
+    Raises:
+        UnsupportedError: the values are integers or 16-bit floats.
+    """
+    if A.dtype not in LAPACK:
+        raise UnsupportedError(f"{name} of {A.dtype} values: convert with .to(torch.float32)")
 
 
 def _difference_times(A: Any, M: Any, X: torch.Tensor) -> torch.Tensor:
@@ -329,11 +340,19 @@ def lobpcg(A: Any, k: int | None = None, B: Any = None, X: Any = None, n: int | 
     """torch.lobpcg, with matrices as torch's COO tensors: some largest or smallest eigenvalues of a symmetric matrix, and their vectors.
 
     As for torch's sparse tensors, gradients are not supported: the backward pass raises ValueError.
+
+    Raises:
+        SizeError: the matrix is not square.
+        UnsupportedError: the values are integers or 16-bit floats.
     """
+    _check_decomposable("lobpcg", A)
+    if A.shape[-1:] != A.shape[-2:-1]:
+        raise SizeError(f"lobpcg of shape {tuple(A.shape)}: it takes symmetric matrices, torch.svd_lowrank takes any")
     matrices = [matrix.to(COO(2)).to_torch(copy=False) if isinstance(matrix, SparseTensor) else matrix for matrix in (A, B, iK)]
     return torch.lobpcg(matrices[0], k, matrices[1], X, n, matrices[2], **options)
 
 
+LAPACK = (torch.float32, torch.float64, torch.complex64, torch.complex128)  # data types that LAPACK computes with
 OTHER: dict[str, Callable[..., Any]] = {
     **{
         name: of_dense(name, "of the dense tensor, since unstored entries receive values, too")

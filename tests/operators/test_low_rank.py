@@ -78,6 +78,12 @@ def test_errors() -> None:
     A = ns.from_torch(_matrix(12, 7))
     with pytest.raises(ns.RangeError, match="pca_lowrank with q=8 and niter=2: q is at most 7, the smaller size"):
         torch.pca_lowrank(A, q=8)
+    for dtype in (torch.int64, torch.float16):
+        for function in (torch.svd_lowrank, torch.pca_lowrank, torch.lobpcg):
+            with pytest.raises(ns.UnsupportedError, match=r"(lowrank|lobpcg) of torch\.\w+ values: convert with \.to\(torch\.float32\)"):
+                function(A.to(dtype))
+    with pytest.raises(ns.SizeError, match=r"lobpcg of shape \(12, 7\): it takes symmetric matrices"):
+        torch.lobpcg(A)
     A = A.T @ A
     A.values.requires_grad_()
     with pytest.raises(ValueError, match="backward does not support sparse input"):
