@@ -42,7 +42,7 @@ class GATConv(Convolution):
         bias: whether to add a bias.
         residual: whether to add the target's own features, transformed by ``res``.
         aggr: ``"add"`` or ``"sum"``.
-        flow: ``"source_to_target"``, or ``"target_to_source"`` to reverse the edges.
+        flow: ``"source_to_target"``, or ``"target_to_source"`` to reverse the edges; pairs of features need the former.
 
     Shape:
         x (nodes, in_channels), or a pair (source features, target features), where the target features may be None; edge_index

@@ -153,7 +153,7 @@ class SAGEConv(Convolution):
         root_weight: whether to add the node's own features, transformed by ``lin_r``.
         project: whether to transform the source features by ``lin`` and relu first.
         bias: whether ``lin_l`` has a bias.
-        flow: ``"source_to_target"``, or ``"target_to_source"`` to reverse the edges.
+        flow: ``"source_to_target"``, or ``"target_to_source"`` to reverse the edges; pairs of features need the former.
         node_dim: node dimension of dense features with more than 2 dimensions; the last dimension holds the channels.
 
     Shape:
@@ -224,7 +224,8 @@ class SAGEConv(Convolution):
             result = _propagate(means(graph, nodes, sources.dtype), sources, self.lin_l.weight, None)
         else:
             result = linear(self._aggregate(sources, graph, nodes), self.lin_l.weight)
-        result = _add_bias(result, self.lin_l.bias)
+        if self.lin_l.bias is not None:
+            result = add_bias(result, self.lin_l.bias.to(result.dtype))  # autocast narrows products and biases of torch's linear, too
         if self.root_weight and targets is not None:
             materialize(self.lin_r, targets.shape[-1])
             result = result + linear(targets, self.lin_r.weight)
@@ -242,7 +243,7 @@ class GINConv(Convolution):
         eps: extra weight of the node's own features.
         train_eps: whether ``eps`` is a parameter rather than a buffer.
         aggr: ``"add"``, or another single aggregation of :class:`SAGEConv`.
-        flow: ``"source_to_target"``, or ``"target_to_source"`` to reverse the edges.
+        flow: ``"source_to_target"``, or ``"target_to_source"`` to reverse the edges; pairs of features need the former.
         node_dim: node dimension of dense features with more than 2 dimensions; the last dimension holds the channels.
 
     Shape:

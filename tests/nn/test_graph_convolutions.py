@@ -663,3 +663,10 @@ def test_autocast(layer: torch.nn.Module) -> None:
     with torch.autocast("cpu", torch.bfloat16):
         result = layer(x, edges)
     torch.testing.assert_close(result.float(), layer(x, edges), rtol=0.1, atol=0.1)
+
+
+@pytest.mark.parametrize("aggr", ["mean", "max"])
+def test_autocast_narrows_biases_of_linear_layers_as_torch_does(aggr: str) -> None:
+    x, layer = torch.randn(5, 3), ns.nn.SAGEConv(3, 2, aggr=aggr)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert layer(x, torch.tensor([[0, 1], [1, 2]])).dtype == layer.lin_l(x).dtype == torch.bfloat16
