@@ -320,8 +320,8 @@ def check_wrapping(request: Request, truths: frozenset[str], converted: Sequence
     if holds and all(_in_range(value, truths) for value in converted):
         return
     raise UnsupportedError(
-        "functions, comparisons, conversions or reductions of computed uint8 or bool values, which may have overflowed: "
-        f"convert the operands with .to(torch.int16)\n  {request}"
+        f"{f'the reduction {request.op}' if is_exact else 'a function, comparison or conversion'} reads a sum, difference or product of "
+        f"uint8 or bool values, which may have overflowed: convert the operands with .to(torch.int16)\n  {request}"
     )
 
 

@@ -90,6 +90,13 @@ def power(input: Any, exponent: Any) -> Traced:
     return elementwise("square", input)
 
 
+def celu(input: Traced, alpha: float = 1.0, inplace: bool = False) -> Traced:
+    """Trace celu; torch refuses ``alpha=0``."""
+    if alpha == 0:
+        raise ValueError("alpha=0")
+    return elementwise("celu", input, alpha, inplace)
+
+
 def bitwise(name: str, *comparisons: Any) -> Traced:
     """Trace a bitwise operator of comparisons as the logical operator ``name``."""
     if not all(_node_of(comparison).is_test for comparison in comparisons):
@@ -204,6 +211,7 @@ CALLS |= {
     "amax": partial(reduction, "max="),
     "amin": partial(reduction, "min="),
     "bmm": partial(matmul, ranks=(3, 3)),
+    "celu": celu,
     "einsum": einsum,
     "getitem": getitem,
     "linear": linear,

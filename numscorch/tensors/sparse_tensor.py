@@ -169,7 +169,11 @@ class SparseTensor(StoredValues, PythonOperators):
 
     @graph_break
     def indices(self) -> torch.Tensor:
-        """A copy of the coordinates of stored entries: int64, shape (ndim, nnz), in storage order. O(nnz)."""
+        """A copy of the coordinates of stored entries: int64, shape (ndim, nnz), in storage order. O(nnz).
+
+        ``values`` is longer where positions hold no entry, such as the padding of a block that extends past the edge;
+        ``A.to(ns.COO(A.ndim))`` has one value for each entry.
+        """
         return coordinates(self.pattern).clone()
 
     def with_values(self, values: torch.Tensor | ArrayLike) -> SparseTensor:

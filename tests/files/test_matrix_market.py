@@ -26,6 +26,7 @@ PLAIN = {
     "unsorted, with repeated entries": ("coordinate real general\n3 3 4", "3 1 1\n1 2 2\n3 1 4\n\n1 1 0\n"),
     "wide numbers": ("coordinate real general\n1 3 3", "1 1 0.1234567890123456789\n1 2 1e400\n1 3 1e-400\n"),
     "integer": ("coordinate integer general\n2 2 3", "1 1 9007199254740993\n2 1 -3\n1 2 0\n"),
+    "unsigned": ("coordinate unsigned-integer general\n2 2 2", "1 1 9223372036854775807\n2 1 3\n"),
     "pattern": ("coordinate pattern symmetric\n3 3 2", "2 1\n3 3\n"),
     "complex": ("coordinate complex hermitian\n3 3 2", "2 1 1 -2\n3 3 4 0\n"),
     "symmetric": ("coordinate real symmetric\n3 3 3", "2 1 -5\n3 3 1e-3\n3 1 7.25\n"),
@@ -80,6 +81,30 @@ def test_any_token_is_read_alike_by_both_parsers(end: str, tmp_path: Path, monke
         assert results[0] is None or torch.equal(*results), line
         is_found += results[0] is not None
     assert is_found > 30 or end == "\r"
+
+
+NAMED = {
+    "a field": ("coordinate float general\n1 1 1\n1 1 1\n", "because of 'float'"),
+    "a symmetry": ("coordinate real triangular\n1 1 1\n1 1 1\n", "because of 'triangular'"),
+    "a real hermitian matrix": ("coordinate real hermitian\n1 1 1\n1 1 1\n", "because of 'hermitian'"),
+    "a word": ("coordinate real general\n2 2 1\n1 2 0,5\n", "each line holds 3 numbers, but '0,5' is not one"),
+    "a large unsigned integer": ("coordinate unsigned-integer general\n1 1 1\n1 1 18446744073709551615\n", "pass dtype=torch.float64"),
+}
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_errors_name_the_wrong_word(name: str, tmp_path: Path) -> None:
+    (tmp_path / "A.mtx").write_text(f"%%MatrixMarket matrix {NAMED[name][0]}")
+    with pytest.raises(ns.FormatError, match=NAMED[name][1]):
+        ns.load(tmp_path / "A.mtx")
+
+
+@pytest.mark.parametrize("name", ["A.mtx", "A.tns"])
+def test_packed_files_without_the_suffix_are_unpacked(name: str, tmp_path: Path) -> None:
+    A = ns.from_torch(torch.eye(3), ns.COO(2))
+    ns.save(A, tmp_path / f"{name}.gz")
+    (tmp_path / f"{name}.gz").rename(tmp_path / name)
+    assert torch.equal(ns.load(tmp_path / name).to_dense(), torch.eye(3))
 
 
 def test_fractions_in_a_file_of_integers_are_refused(tmp_path: Path) -> None:

@@ -279,6 +279,8 @@ def test_uint8_refuses_functions_of_values_that_may_have_overflowed() -> None:
     for text in ("A[i,j] * A[i,j] // 3", "A[i,j] - A[j,i] < 0", "relu(A[i,j] + A[i,j])", "maximum(square(A[i,j]), A[i,j])", "A[i,j] > -1"):
         with pytest.raises(ns.UnsupportedError, match=r"may have overflowed: .*\.to\(torch\.int16\)"):
             ns.evaluate(f"y[i,j] = {text}", A=ns.from_torch(torch.full((1, 1), 16, dtype=torch.uint8), ns.CSR))
+    with pytest.raises(ns.UnsupportedError, match=r"^the reduction min plus= reads a sum, difference or product of uint8 or bool values"):
+        ns.einsum("ij,j->i", A, a[0], reduce="min_plus")
     for reduce in ("max", "min", "any"):
         with pytest.raises(ns.UnsupportedError, match="may have overflowed"):
             ns.einsum("ij,ij->i", A, A, reduce=reduce)

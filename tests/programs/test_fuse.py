@@ -229,6 +229,11 @@ def test_shapes_that_do_not_fit_raise_the_error_of_the_function() -> None:
         fused(A, normals(8))
 
 
+def test_celu_refuses_an_alpha_of_0_as_torch_does() -> None:
+    with pytest.raises(RuntimeError, match="alpha cannot be 0"):
+        ns.fuse(lambda A, x: F.celu(A @ x, alpha=0.0))(A, torch.ones(A.shape[1]))
+
+
 def test_a_failed_comparison_does_not_prevent_fusion() -> None:
     function = ns.fuse(lambda A, x, y: A * torch.logical_and(x > 0, y > 0))
     A = ns.from_torch(torch.eye(3))
