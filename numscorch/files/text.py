@@ -204,7 +204,7 @@ def by_scipy(text: Text, layout: str, field: str, header: tuple[int, ...], colum
         nonlocal counted
         yield f"%%MatrixMarket matrix {layout} {field} general\n{' '.join(map(str, header))}\n".encode()
         while piece := text.file.read(STREAMED) + text.file.readline(LINE):
-            blanks = blanks_in(piece, columns if field in ("integer", "pattern") else len(header) - 1)
+            blanks = blanks_in(piece, columns if field in ("integer", "pattern") else 2 * (layout == "coordinate"))
             if blanks is None:
                 return
             counted += blanks

@@ -114,8 +114,9 @@ def test_fractions_in_a_file_of_integers_are_refused(tmp_path: Path) -> None:
         ns.load(path)
 
 
-def test_plain_files_are_parsed_by_scipy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("text", ["coordinate real general\n2 2 2\n1 1 0.5\n2 1 -3e-1\n", "array real general\n1 2\n0.5\n-3E-1\n"])
+def test_plain_files_are_parsed_by_scipy(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "A.mtx"
-    path.write_text("%%MatrixMarket matrix coordinate real general\n2 2 2\n1 1 0.5\n2 1 -3e-1\n")
+    path.write_text(f"%%MatrixMarket matrix {text}")
     monkeypatch.setattr(Text, "table", None)
     assert ns.load(path).values.tolist() == torch.tensor([0.5, -0.3]).tolist()
