@@ -193,7 +193,7 @@ def _packed(file: Path, entries: Entries, format: Format | None, dtype: torch.dt
     target = format if format is not None else CSR if file.name.lower().endswith((".mtx", ".mtx.gz")) else COO(len(shape))
     if dtype is None:
         dtype = _text_dtype(values) if stated in (None, "complex128") else getattr(torch, stated)
-    return from_coo(indices.astype(index_dtype), _cast(file, values, dtype), shape, target, copy=False)
+    return from_coo(indices.astype(index_dtype, copy=False), _cast(file, values, dtype), shape, target, copy=False)
 
 
 def _text_dtype(values: np.ndarray) -> torch.dtype:
@@ -217,7 +217,7 @@ def _cast(file: Path, values: np.ndarray, dtype: torch.dtype | None) -> torch.Te
     is_complex = values.dtype.kind == "c"
     if is_complex and not dtype.is_complex:
         raise FormatError(f"{file} holds complex values, which do not fit {dtype}: pass dtype=torch.complex64")
-    doubles = torch.from_numpy(np.array(values, dtype=np.complex128 if is_complex else np.float64))
+    doubles = torch.from_numpy(np.asarray(values, dtype=np.complex128 if is_complex else np.float64))
     cast = doubles.to(dtype)
     if not dtype.is_floating_point and not dtype.is_complex:
         wrong = (cast.to(doubles.dtype) != doubles) | (doubles.abs() >= EXACT)
