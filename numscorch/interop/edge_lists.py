@@ -9,8 +9,9 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from operator import index
-from typing import Any, SupportsIndex
+from typing import Any
 
+import numpy as np
 import torch
 from numpy.typing import ArrayLike
 
@@ -18,6 +19,7 @@ from ..convert.construct import from_coo, noted
 from ..errors import OperandError, RangeError, SizeError, UnsupportedError
 from ..ir.format import CSR, Format, as_format
 from ..tensors.arrays import as_indices, as_shape, as_values
+from ..tensors.coordinate_order import are_within
 from ..tensors.ledgers import stack_level
 from ..tensors.modes import as_numpy
 from ..tensors.packing import counted_entries, of_entries
@@ -74,7 +76,7 @@ def adj_t(
         A = SparseTensor(distinct[0], distinct[1].to(torch.get_default_dtype()))
         return noted(unweighted(A, edges.shape[1]), "a list of entries")
     weights = torch.ones(edges.shape[1], device="cpu") if edge_weight is None else as_values(edge_weight)
-    A = from_coo(edges.flip(0), weights, shape, target)
+    A = from_coo(edges.flip(0), weights, shape, target, copy=False, check_invariants=False)  # nodes are checked, and flip copies
     return unweighted(A, edges.shape[1]) if edge_weight is None else A
 
 
@@ -93,9 +95,9 @@ def check_nodes(edges: torch.Tensor, size: Sequence[int], description: str) -> N
     Traceback (most recent call last):
     numscorch.RangeError: edge 1 of edge_index has source 5, but the graph has 3 nodes: nodes are numbered from 0 to 2
     """
-    for row, end, nodes in zip(edges, ("source", "target"), size, strict=True):
-        if len(row) and not 0 <= int(row.min()) <= int(row.max()) < nodes:
-            at = int(((row < 0) | (row >= nodes)).nonzero()[0])
+    for row, end, nodes in zip(as_numpy(edges), ("source", "target"), size, strict=True):
+        if not are_within(row, nodes):
+            at = int(np.flatnonzero((row < 0) | (row >= nodes))[0])
             allowed = f"nodes are numbered from 0 to {nodes - 1}" if nodes else "no edge can name one"
             raise RangeError(f"edge {at} of edge_index has {end} {int(row[at])}, but {description} {counted(size)}: {allowed}")
 
@@ -156,16 +158,20 @@ def checked_size(edges: torch.Tensor, size: int | Sequence[int | None] | None, d
     return sources, targets
 
 
-def _size(edges: torch.Tensor, size: int | Sequence[int | None] | None) -> tuple[int, ...]:
+def _size(edges: torch.Tensor, size: Any) -> tuple[int, ...]:
     """The numbers of sources and targets; by default the largest node number plus 1."""
-    if isinstance(size, SupportsIndex):
+    if hasattr(size, "__index__"):  # isinstance with typing's protocol takes a millisecond
         return as_shape((index(size), index(size)))
-    largest = [int(nodes.max()) + 1 if len(nodes) else 0 for nodes in edges]
     if size is None:
-        return max(largest), max(largest)
+        return (_nodes_in(as_numpy(edges)),) * 2
     if len(size) != 2:
         raise SizeError(f"size is {tuple(size)}, but a graph's matrix has 2 dimensions: pass the number of nodes, or (sources, targets)")
-    return as_shape([count if nodes is None else nodes for nodes, count in zip(size, largest, strict=True)])
+    return as_shape([_nodes_in(row) if nodes is None else nodes for row, nodes in zip(as_numpy(edges), size, strict=True)])
+
+
+def _nodes_in(edges: np.ndarray) -> int:
+    """The largest node number plus 1."""
+    return int(edges.max(initial=-1)) + 1
 
 
 def unweighted(A: SparseTensor, edges: int) -> SparseTensor:

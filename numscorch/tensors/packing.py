@@ -154,19 +154,21 @@ def counted_entries(indices: np.ndarray, shape: tuple[int, ...], *, diagonal: bo
     ([[0, 1, 3], [0, 0, 1]], [1, 2, 1])
     """
     count, added = indices.shape[1], min(shape) if diagonal else 0
-    if prod(shape) > INT64_MAX or shape[0] >= tuning.COUNTED_COORDINATES * count:
+    width = max(shape[1] - 1, 0).bit_length()
+    if shape[0] << width > INT64_MAX or shape[0] >= tuning.COUNTED_COORDINATES * count:
         return None
     keys = np.empty(count + added, dtype=np.int64)
-    np.multiply(indices[0], shape[1], out=keys[:count], dtype=np.int64)
-    keys[:count] += indices[1]
-    keys[count:] = np.arange(added) * (shape[1] + 1)
+    np.left_shift(indices[0], width, out=keys[:count], dtype=np.int64)
+    keys[:count] |= indices[1]
+    keys[count:] = np.arange(added) * ((1 << width) + 1)
     keys.sort()
     is_first = np.append(True, keys[1:] != keys[:-1])
     repeated = np.flatnonzero(~is_first)
     keys = keys[is_first]
     counts = np.ones(len(keys), dtype=np.int32)
     np.add.at(counts, repeated - np.arange(1, len(repeated) + 1), 1)
-    rows, columns = np.divmod(keys, shape[1], out=(np.empty_like(keys), keys))
+    rows = keys >> width
+    columns = np.bitwise_and(keys, (1 << width) - 1, out=keys)
     if diagonal:
         counts[rows == columns] = 1
     return made_outside(lambda: (of_rows(np.bincount(rows, minlength=shape[0]), columns, shape), torch.from_numpy(counts)))
