@@ -293,20 +293,25 @@ def factorizations(A: ns.SparseTensor) -> Iterator[Row]:
 
 def graphs(_: ns.SparseTensor) -> Iterator[Row]:
     """Layers on graphs that are new at every step, beside PyTorch Geometric's; and on a large edge list."""
-    layer, features = ns.nn.GCNConv(16, 16), torch.randn(500, 16)
-    edges = partial(torch.randint, 500, (2, 2000))
+    features, weights = torch.randn(500, 16), torch.ones(2000)
 
-    def step(layer: torch.nn.Module) -> Make:
+    def step(layer: torch.nn.Module, graph_of: Callable[[torch.Tensor], Any] = lambda edges: edges) -> Make:
         def make() -> Call:
-            edge_index = edges()
-            return lambda: layer(features, edge_index).sum().backward()
+            edges = torch.randint(500, (2, 2000))
+            return lambda: layer(features, graph_of(edges)).sum().backward()
 
         return make
 
     with suppress(ImportError):
-        from torch_geometric.nn import GCNConv
+        from torch_geometric import nn as pyg
 
-        yield Row("GCN on a new graph", 1.0, step(layer), step(GCNConv(16, 16)))
+        for kind in ("GCNConv", "SAGEConv", "GATConv", "GINConv"):
+            sizes = (torch.nn.Linear(16, 16),) if kind == "GINConv" else (16, 16)
+            yield Row(f"{kind} on a new graph", 1.0, step(getattr(ns.nn, kind)(*sizes)), step(getattr(pyg, kind)(*sizes)), calls=5)
+        layer, peer = ns.nn.GCNConv(16, 16), step(pyg.GCNConv(16, 16))
+        yield Row("GCNConv on a new adj_t", 1.0, step(layer, lambda edges: ns.adj_t(edges, weights, size=500)), peer, calls=5)
+        coo = step(layer, lambda edges: ns.from_coo(edges.flip(0), weights, (500, 500)))
+        yield Row("GCNConv on a new from_coo", 1.0, coo, peer, calls=5)
     large, nodes = torch.randint(1_000_000, (2, 10_000_000), generator=torch.Generator().manual_seed(0)), torch.randn(1_000_000, 16)
     for kind in (ns.nn.GCNConv, ns.nn.SAGEConv):
         module = kind(16, 16)

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
-from functools import partial
 from typing import Any
 
 import torch
@@ -28,7 +26,7 @@ from ..tensors.packing import pack
 from ..tensors.pattern import Pattern
 from ..tensors.sparse_tensor import SparseTensor
 from .graph_inputs import TO_TARGET, check_flow, directed, is_sharded, remembered, stated_size
-from .graphs import is_seldom_used, means, sums, zeros
+from .graphs import edge_sum, is_seldom_used, means, sums, zeros
 from .weights import check_dtype
 
 Draw = Callable[[torch.nn.Linear], None]
@@ -227,12 +225,12 @@ def _product(matrix: Callable[..., SparseTensor], x: Features, graph: Any, nodes
     return einsum("ij,jf->if", matrix(graph, nodes, x.dtype), x)
 
 
-def _sum(x: Features, graph: Any, nodes: Nodes) -> Features:
-    if is_seldom_used(graph, x):
-        sources, targets = graph
-        with suppress(IndexError, RuntimeError):  # a node out of range: the matrix's checks name it
-            return x.new_zeros(nodes[1], x.shape[1]).index_add(0, targets, x.index_select(0, sources))
-    return _product(sums, x, graph, nodes)
+def _sum(x: Any, graph: Any, nodes: Nodes) -> Features:
+    return edge_sum(x, graph, nodes) if is_seldom_used(graph, x) else _product(sums, x, graph, nodes)
+
+
+def _mean(x: Any, graph: Any, nodes: Nodes) -> Features:
+    return edge_sum(x, graph, nodes, divides=True) if is_seldom_used(graph, x) else _product(means, x, graph, nodes)
 
 
 def _var(x: Features, graph: Any, nodes: Nodes) -> Tensor:
@@ -257,7 +255,7 @@ def as_dense(x: Features) -> Tensor:
 # Functions of source features (sources, channels) that return target features (targets, channels); targets without edges get 0. Functions
 # other than sums and means raise UnsupportedError for matrices with values other than 1.
 AGGREGATIONS: dict[str, Callable[[Features, Any, Nodes], Features]] = {
-    "mean": partial(_product, means),
+    "mean": _mean,
     "max": largest,
     "min": lambda x, graph, nodes: -largest(-x, graph, nodes),
     "sum": _sum,

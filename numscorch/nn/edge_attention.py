@@ -26,7 +26,7 @@ from ..tensors.graph_breaks import graph_break
 from ..tensors.modes import in_transform
 from ..tensors.pattern import Pattern
 from ..tensors.sparse_tensor import SparseTensor
-from .graph_inputs import KEEP_LOOPS, REPLACE_LOOPS, EdgePlacement, GraphInput, read_graph, remembered
+from .graph_inputs import KEEP_LOOPS, REPLACE_LOOPS, EdgeSelection, GraphInput, read_graph, remembered
 
 BY_HEADS = Format((Dense(), Compressed(), Dense()))
 EXPONENTIALS = "E[i,j,h] = stored(A[i,j,h]) * exp(where(s[j,h] + t[i,h] > 0, s[j,h] + t[i,h], slope * (s[j,h] + t[i,h])) - m[i,h])"
@@ -158,13 +158,15 @@ class Edges:
     """The edges of a graph, either unchanged or with all self loops replaced by one loop per node."""
 
     graph: GraphInput
-    placement: EdgePlacement
-    endpoints: Tensor  # targets and sources (2, edges)
+    loops: str
+    selection: EdgeSelection
+    targets: Tensor
+    sources: Tensor
 
     def weights(self, source_scores: Tensor, target_scores: Tensor, edge_scores: Tensor | None, negative_slope: float) -> Tensor:
         """Return the softmax of ``leaky_relu(sum of scores)`` over the edges of each target, (edges, heads)."""
-        targets, sources = self.endpoints
-        scores = source_scores[sources] + target_scores[targets]
+        targets = self.targets
+        scores = source_scores[self.sources] + target_scores[targets]
         scores = functional.leaky_relu(scores if edge_scores is None else scores + edge_scores, negative_slope)
         index, nodes = targets[:, None].expand_as(scores), self.graph.shape[0]
         largest = scores.new_full((nodes, scores.shape[1]), float("-inf")).scatter_reduce(0, index, scores.detach(), "amax")
@@ -174,7 +176,8 @@ class Edges:
     @graph_break
     def matrix(self, weights: Tensor) -> SparseTensor:
         """Return the weights as a tensor (targets, sources, heads), summed over parallel edges."""
-        return SparseTensor(by_heads(self.placement.pattern, weights.shape[1]), self.placement.summed(weights).flatten())
+        placement = self.graph.place(self.loops)
+        return SparseTensor(by_heads(placement.pattern, weights.shape[1]), placement.summed(weights).flatten())
 
     def features(self, edge_attr: Tensor, edge_dim: int, fill: Fill, end: int) -> Tensor:
         """Return the features of all edges, added loops included, (edges, edge_dim).
@@ -198,22 +201,22 @@ class Edges:
             raise SizeError(
                 f"edge_attr has shape {shape}, but there are {self.graph.edges} edges with {edge_dim} features: pass (edges, edge_dim)"
             )
-        rows = rows if self.placement.selection is None else rows.index_select(0, self.placement.selection)
-        return torch.cat([rows, self._loop_features(rows, fill, end)]) if self.placement.added_loops else rows
+        rows, added = self.selection.of(rows), self.selection.added
+        return rows if added is None else torch.cat([rows, self._loop_features(rows, len(added), fill, end)])
 
-    def _loop_features(self, features: Tensor, fill: Fill, end: int) -> Tensor:
-        nodes, shape = self.placement.added_loops, (self.placement.added_loops, features.shape[1])
+    def _loop_features(self, features: Tensor, nodes: int, fill: Fill, end: int) -> Tensor:
         if not isinstance(fill, str):
-            return torch.as_tensor(fill, dtype=features.dtype).expand(shape)
+            return torch.as_tensor(fill, dtype=features.dtype).expand(nodes, features.shape[1])
         if fill not in FILLS:
             raise OperandError(f"fill_value={fill!r}: give a number, a tensor, or one of {', '.join(FILLS)}")
-        index = self.endpoints[end, : len(features), None].expand_as(features)
+        index = (self.targets, self.sources)[end][: len(features), None].expand_as(features)
         start = features.new_full((self.graph.shape[end], features.shape[1]), 1.0 if fill == "mul" else 0.0)
         return start.scatter_reduce(0, index, features, FILLS[fill], include_self=False)[:nodes]
 
 
 @graph_break
-def read_edges(graph: Any, size: tuple[int, int], add_self_loops: bool) -> Edges:
+def read_edges(graph: Any, size: tuple[int, int], add_self_loops: bool, checks_nodes: bool = True) -> Edges:
     """Read the edges of a graph; ``size`` is (sources, targets). Added loops come last, as in PyTorch Geometric."""
-    source, loops = read_graph(graph, None, size), REPLACE_LOOPS if add_self_loops else KEEP_LOOPS
-    return Edges(source, source.place(loops), source.endpoints(loops))
+    source, loops = read_graph(graph, None, size, checks_nodes).by_rows(), REPLACE_LOOPS if add_self_loops else KEEP_LOOPS
+    selection = source.select(loops)
+    return Edges(source, loops, selection, *map(selection.ends, source.endpoints()))

@@ -16,7 +16,7 @@ from ..tensors.sparse_tensor import SparseTensor
 from .convolution import LAZY, SUMS, Convolution, Features, LazyLinear, check_channels, draw_glorot, linear, materialize, projection
 from .edge_attention import Fill, attend, read_edges
 from .graph_inputs import TO_TARGET
-from .graphs import multiplicities
+from .graphs import is_seldom_used, multiplicities, naming_nodes, sum_along
 
 
 class GATConv(Convolution):
@@ -24,7 +24,7 @@ class GATConv(Convolution):
 
     The score ``leaky_relu(att_src . source + att_dst . target)`` is computed only along edges. Nodes without incoming edges get the
     bias. Edge weights are ignored. Parallel edges each count in the softmax; dropout drops them together, unless edge features are
-    given or the attention weights are returned.
+    given, the attention weights are returned, or the graph is small and new.
 
     Args:
         in_channels: features per node, or a pair (per source, per target), transformed by ``lin_src`` and ``lin_dst``; -1 infers
@@ -149,11 +149,13 @@ class GATConv(Convolution):
             source_scores = (sources * self.att_src).sum(-1)
             target_scores = source_scores.new_zeros(nodes[1], self.heads) if targets is None else (targets * self.att_dst).sum(-1)
         weights = None
-        if edge_attr is None and not return_attention_weights:
+        is_seldom = not return_attention_weights and is_seldom_used(graph, sources.flatten(1))
+        if edge_attr is None and not return_attention_weights and not is_seldom:
             counts = multiplicities(graph, nodes, features.dtype, self.add_self_loops)
             attended = attend(counts, sources, source_scores, target_scores, self.negative_slope, self.dropout, self.training)
         else:
-            attended, weights = self._attend_by_edge(graph, nodes, edge_attr, sources, source_scores, target_scores)
+            with naming_nodes(graph, nodes):
+                attended, weights = self._attend_by_edge(graph, nodes, edge_attr, sources, source_scores, target_scores, is_seldom)
         result = attended.flatten(1) if self.concat else attended.mean(1)
         if self.res is not None and target_features is not None:
             result = result + linear(target_features, self.res.weight)
@@ -170,19 +172,31 @@ class GATConv(Convolution):
             materialize(self.lin_edge, edge_attr.shape[1] if edge_attr.ndim == 2 else 1)
 
     def _attend_by_edge(
-        self, graph: Any, nodes: tuple[int, int], edge_attr: Tensor | None, sources: Tensor, source_scores: Tensor, target_scores: Tensor
+        self,
+        graph: Any,
+        nodes: tuple[int, int],
+        edge_attr: Tensor | None,
+        sources: Tensor,
+        source_scores: Tensor,
+        target_scores: Tensor,
+        is_seldom: bool,
     ) -> tuple[Tensor, Any]:
-        """Return the attended features of targets and the attention weights, computed edge by edge."""
-        edges = read_edges(graph, nodes, self.add_self_loops)
+        """Return the attended features of targets and the attention weights, computed edge by edge.
+
+        With ``is_seldom``, no matrix is made, and the weights are None.
+        """
+        edges = read_edges(graph, nodes, self.add_self_loops, checks_nodes=not is_seldom)
         edge_scores = None
         if edge_attr is not None and self.lin_edge is not None:
             end = 0 if self.flow == TO_TARGET else 1  # PyTorch Geometric groups the features of loops by the second row of edge_index
             features = self.lin_edge(edges.features(edge_attr, self.lin_edge.in_features, self.fill_value, end))
             edge_scores = (features.view(-1, self.heads, self.out_channels) * self.att_edge).sum(-1)
         weights = dropout(edges.weights(source_scores, target_scores, edge_scores, self.negative_slope), self.dropout, self.training)
+        if is_seldom:
+            return sum_along(sources, edges.targets, edges.sources, nodes[1], weights[..., None]), None
         matrix = edges.matrix(weights)
         is_list = not isinstance(edges.graph.source, SparseTensor)
-        endpoints = edges.endpoints.flip(0) if self.flow == TO_TARGET else edges.endpoints
+        endpoints = torch.stack([edges.sources, edges.targets] if self.flow == TO_TARGET else [edges.targets, edges.sources])
         return einsum("ijh,jhc->ihc", matrix, sources), (endpoints, weights) if is_list else matrix
 
     def _features_by_head(self, features: Features, target_features: Features | None) -> tuple[Tensor, Tensor | None]:

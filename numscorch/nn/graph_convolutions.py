@@ -34,7 +34,7 @@ from .convolution import (
     unfolded,
 )
 from .graph_inputs import TO_TARGET, directed
-from .graphs import gcn_norm, means, sums
+from .graphs import edge_sum, gcn_norm, gcn_sum, is_seldom_used, means, sums
 
 PROPAGATED = "ij,jf,of->io"  # the contraction path decides the order of the two products
 WITH_BIAS = "y[i,o] = A[i,j] * x[j,f] * w[o,f] + b[o]"
@@ -116,11 +116,21 @@ class GCNConv(Convolution):
             raise UnsupportedError("GCNConv takes features of one kind of nodes, not a pair: use SAGEConv, GATConv or GINConv")
         x = checked_features(x, self.lin.in_features, self, node_dim=self.node_dim)
         materialize(self.lin, x.shape[-1])
-        matrix = self._matrix(folded(x, self.node_dim).shape[0], x.dtype, directed(edge_index, self.flow), edge_weight)
+        graph = directed(edge_index, self.flow)
+        if not self.cached and x.ndim == 2 and is_seldom_used(graph, x):
+            return self._along_edges(x, graph, edge_weight)
+        matrix = self._matrix(folded(x, self.node_dim).shape[0], x.dtype, graph, edge_weight)
         if x.ndim == 2:
             return _propagate(matrix, x, self.lin.weight, self.bias)
         moved = linear(x, self.lin.weight)
         return _add_bias(unfolded(einsum("ij,jf->if", matrix, folded(moved, self.node_dim)), moved, self.node_dim), self.bias)
+
+    def _along_edges(self, x: Any, graph: Any, edge_weight: Tensor | None) -> Tensor:
+        """Return the result without making a matrix. The sum is over the fewer channels."""
+        is_narrowing = self.out_channels < self.lin.in_features
+        features = linear(x, self.lin.weight) if is_narrowing else x
+        total = gcn_sum(features, graph, edge_weight, self.improved, self.add_self_loops, self.normalize)
+        return _add_bias(total, self.bias) if is_narrowing else linear(total, self.lin.weight, self.bias)
 
     def _matrix(self, nodes: int, dtype: torch.dtype, graph: Any, edge_weight: Tensor | None) -> SparseTensor:
         """Return the propagation matrix: normalised, or the weighted adjacency matrix."""
@@ -220,12 +230,15 @@ class SAGEConv(Convolution):
         if self.project:
             sources = linear(sources, self.lin.weight, self.lin.bias).relu()
         materialize(self.lin_l, sources.shape[-1] * len(self._aggregations))
-        if self._aggregations == ("mean",) and sources.ndim == 2:
-            result = _propagate(means(graph, nodes, sources.dtype), sources, self.lin_l.weight, None)
+        weight, bias = self.lin_l.weight, self.lin_l.bias
+        is_mean = self._aggregations == ("mean",) and sources.ndim == 2
+        if not is_mean:
+            result = linear(self._aggregate(sources, graph, nodes), weight, bias)
+        elif is_seldom_used(graph, sources):
+            result = linear(edge_sum(sources, graph, nodes, divides=True), weight, bias)
         else:
-            result = linear(self._aggregate(sources, graph, nodes), self.lin_l.weight)
-        if self.lin_l.bias is not None:
-            result = add_bias(result, self.lin_l.bias.to(result.dtype))  # autocast narrows products and biases of torch's linear, too
+            result = _propagate(means(graph, nodes, sources.dtype), sources, weight, None)
+            result = _add_bias(result, None if bias is None else bias.to(result.dtype))  # autocast narrows biases of torch's linear, too
         if self.root_weight and targets is not None:
             materialize(self.lin_r, targets.shape[-1])
             result = result + linear(targets, self.lin_r.weight)

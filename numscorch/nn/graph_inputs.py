@@ -6,8 +6,8 @@ Values derived from the tensors of a graph are cached until a tensor changes or 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Hashable
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -24,11 +24,10 @@ from ..programs.gradients import attached
 from ..programs.torch_sparse import forget
 from ..tensors.arrays import as_indices, as_values
 from ..tensors.modes import as_numpy, made_outside, without_autocast
-from ..tensors.packing import counted_entries, is_identity, of_entries, pack
+from ..tensors.packing import counted_entries, is_identity, of_entries, of_rows, pack
 from ..tensors.parameter import SparseParameter
 from ..tensors.pattern import Pattern
 from ..tensors.sparse_tensor import SparseTensor
-from .csr_patterns import keys_of, of_keys
 
 T = TypeVar("T")
 
@@ -75,20 +74,55 @@ def remembered(tensor: Tensor, key: Hashable, make: Callable[[], T]) -> T:
 
 
 @dataclass(frozen=True, eq=False)
+class EdgeSelection:
+    """The edges that a layer uses: some edges of the graph, and added self loops after them."""
+
+    kept: Tensor | None = None  # indices of the graph's edges; None for all edges
+    added: Tensor | None = None  # nodes with an added self loop
+
+    def of(self, features: Tensor) -> Tensor:
+        """Return the features (edges, ...) of the kept edges."""
+        return features if self.kept is None else features.index_select(0, self.kept)
+
+    def weights(self, weights: Tensor, fill: float) -> Tensor:
+        """Return the weights of all selected edges; ``fill`` is the weight of added loops. Differentiable."""
+        kept = self.of(weights)
+        return kept if self.added is None else torch.cat([kept, kept.new_full((len(self.added),), fill)])
+
+    def ends(self, ends: Tensor) -> Tensor:
+        """Return one end of all selected edges, from that of the graph's edges."""
+        kept = self.of(ends)
+        return kept if self.added is None else torch.cat([kept, self.added])
+
+
+def select_edges(endpoints: Sequence[Tensor], nodes: int, loops: str) -> EdgeSelection:
+    """Select edges by their targets and sources. O(edges + nodes).
+
+    ``loops`` says whether self loops are kept, added to nodes without one, or replaced by one per node.
+    """
+    if loops == KEEP_LOOPS:
+        return EdgeSelection()
+    targets, sources = map(as_numpy, endpoints)
+    is_loop = targets == sources
+    kept, last = np.flatnonzero(~is_loop), np.full(nodes, -1)
+    if loops == ADD_MISSING_LOOPS:
+        edges = np.flatnonzero(is_loop)
+        last[targets[edges]] = edges  # of several loops, NumPy keeps the last one
+        kept = np.concatenate([kept, last[last >= 0]])
+    return EdgeSelection(torch.from_numpy(kept), torch.from_numpy(np.flatnonzero(last < 0)))
+
+
+@dataclass(frozen=True, eq=False)
 class EdgePlacement:
-    """The positions of edge weights among the values of a matrix (targets, sources)."""
+    """The positions of selected edges among the values of a matrix (targets, sources)."""
 
     pattern: Pattern
-    slots: Tensor | None  # position of each weight; None if the weights are in order
-    selection: Tensor | None  # indices of the selected edges; None for all edges
-    added_loops: int  # number of self loops after the selected edges
+    slots: Tensor | None  # position of each selected edge; None if they are in order
+    selection: EdgeSelection
 
     def matrix(self, weights: Tensor, fill: float) -> SparseTensor:
         """Return the matrix of these weights, summed over parallel edges; ``fill`` is the weight of added loops. Differentiable."""
-        values = weights if self.selection is None else weights.index_select(0, self.selection)
-        if self.added_loops:
-            values = torch.cat([values, values.new_full((self.added_loops,), fill)])
-        return SparseTensor(self.pattern, self.summed(values))
+        return SparseTensor(self.pattern, self.summed(self.selection.weights(weights, fill)))
 
     def summed(self, values: Tensor) -> Tensor:
         """Return the values of the matrix, each the sum of the values of parallel edges."""
@@ -98,47 +132,39 @@ class EdgePlacement:
         return wide.index_add(0, self.slots, values.to(wide.dtype)).to(values.dtype)
 
 
-def place_edges(endpoints: np.ndarray, shape: tuple[int, int], loops: str) -> EdgePlacement:
-    """Place edges in a CSR matrix; ``endpoints`` holds their targets and sources (2, edges). O(edges log edges).
-
-    ``loops`` says whether self loops are kept, added to nodes without one, or replaced by one per node.
-    """
-    selection, missing = None, np.arange(0)
-    if loops != KEEP_LOOPS:
-        is_loop = endpoints[0] == endpoints[1]
-        selection, last = np.flatnonzero(~is_loop), np.full(min(shape), -1)
-        if loops == ADD_MISSING_LOOPS:
-            edges = np.flatnonzero(is_loop)
-            last[endpoints[0, edges]] = edges  # of several loops, NumPy keeps the last one
-        selection, missing = np.concatenate([selection, last[last >= 0]]), np.flatnonzero(last < 0)
-        endpoints = np.concatenate([endpoints[:, selection], np.stack([missing, missing])], axis=1)
-    pattern, positions, order = pack(endpoints, shape, CSR)
+def place_edges(endpoints: Sequence[Tensor], shape: tuple[int, int], loops: str) -> EdgePlacement:
+    """Place edges in a CSR matrix; ``endpoints`` holds their targets and sources, int64. O(edges log edges)."""
+    selection = select_edges(endpoints, min(shape), loops)
+    pattern, positions, order = pack(np.stack([as_numpy(selection.ends(ends)) for ends in endpoints]), shape, CSR)
     slots = np.empty(len(order), dtype=np.int64)
     slots[order] = positions
-    return EdgePlacement(
-        pattern,
-        None if is_identity(slots, pattern.nnz) else torch.from_numpy(slots),
-        None if selection is None else torch.from_numpy(selection),
-        len(missing),
-    )
+    return EdgePlacement(pattern, None if is_identity(slots, pattern.nnz) else torch.from_numpy(slots), selection)
 
 
-def place_missing_loops(pattern: Pattern) -> EdgePlacement:
-    """Place the entries of a CSR matrix and a self loop in each row without one; entries stay in order. O(nnz + rows).
+def place_loops(pattern: Pattern, loops: str) -> EdgePlacement:
+    """Place the entries of a CSR matrix and self loops, as ``place_edges`` does, but without sorting: O(nnz + rows).
 
     >>> import numscorch as ns
-    >>> placement = place_missing_loops(ns.from_torch(torch.tensor([[0.0, 1.0], [1.0, 1.0]])).pattern)
+    >>> placement = place_loops(ns.from_torch(torch.tensor([[0.0, 1.0], [1.0, 1.0]])).pattern, ADD_MISSING_LOOPS)
     >>> [array.tolist() for array in placement.pattern.arrays[1]], placement.slots.tolist()
     ([[0, 2, 4], [0, 1, 0, 1]], [1, 2, 3, 0])
     """
-    keys = keys_of(pattern)
-    diagonal = np.arange(pattern.shape[0]) * (pattern.shape[1] + 1)
-    at = keys.searchsorted(diagonal)
-    missing = np.flatnonzero(np.append(keys, -1)[at] != diagonal)
-    added = at[missing] + np.arange(len(missing))
-    slots = np.append(np.delete(np.arange(len(keys) + len(missing)), added), added)
-    placed = of_keys(np.insert(keys, at[missing], diagonal[missing]), pattern.shape)
-    return EdgePlacement(placed, torch.from_numpy(slots), None, len(missing))
+    (pos, columns), kept = pattern.level_arrays(1), None
+    rows = np.arange(pattern.shape[0]).repeat(np.diff(pos))
+    if loops == REPLACE_LOOPS:
+        kept = np.flatnonzero(rows != columns)
+        rows, columns = rows[kept], columns[kept]
+    is_missing = np.ones(min(pattern.shape), bool)
+    is_missing[columns[rows == columns]] = False
+    missing = np.flatnonzero(is_missing)
+    counts = np.bincount(rows, minlength=pattern.shape[0])
+    before = np.cumsum(counts) - counts + np.bincount(rows[columns < rows], minlength=len(counts))  # entries before the diagonal
+    added = before[missing] + np.arange(len(missing))
+    slots = np.append(np.delete(np.arange(len(rows) + len(missing)), added), added)
+    counts[missing] += 1
+    placed = of_rows(counts, np.insert(columns, before[missing], missing), pattern.shape)
+    selection = EdgeSelection(None if kept is None else torch.from_numpy(kept), torch.from_numpy(missing))
+    return EdgePlacement(placed, torch.from_numpy(slots), selection)
 
 
 @dataclass(frozen=True, eq=False)
@@ -155,48 +181,63 @@ class GraphInput:
         """The number of edges."""
         return self.source.nnz if isinstance(self.source, SparseTensor) else int(self.source.shape[1])
 
-    def place(self, loops: str) -> EdgePlacement:
-        """Return the placement of the edges, cached with the pattern or the edge list."""
+    def by_rows(self) -> GraphInput:
+        """Return the graph with its matrix in CSR."""
+        if not isinstance(self.source, SparseTensor) or self.source.format == CSR:
+            return self
+        A = self.source.to(CSR)
+        return replace(self, source=A, weights=A.values)
+
+    def endpoints(self) -> tuple[Tensor, Tensor]:
+        """Return the targets and the sources of all edges, int64."""
         if isinstance(self.source, SparseTensor):
-            A = self.source
-            if loops == ADD_MISSING_LOOPS and A.format == CSR and self.shape[0] <= self.shape[1] < 1 << 31:
-                return A.pattern.remember(("edges", loops), lambda: place_missing_loops(A.pattern))
-            return A.pattern.remember(("edges", loops), lambda: place_edges(as_numpy(A.indices()), self.shape, loops))
-        edges = self.source
-        return remembered(edges, ("edges", self.shape, loops), lambda: place_edges(as_numpy(_endpoints(edges)), self.shape, loops))
+            targets, sources = self.source.indices().unbind()
+        else:
+            sources, targets = _checked(self.source).to(torch.int64).unbind()
+        return targets, sources
+
+    def select(self, loops: str) -> EdgeSelection:
+        """Return the selection of edges."""
+        return select_edges(self.endpoints(), min(self.shape), loops)
+
+    def place(self, loops: str) -> EdgePlacement:
+        """Return the placement of the edges, cached with the pattern or the edge list; a matrix must be in CSR."""
+        source = self.source
+        if not isinstance(source, SparseTensor):
+            return remembered(source, ("edges", self.shape, loops), lambda: place_edges(self.endpoints(), self.shape, loops))
+        if loops == KEEP_LOOPS:
+            return EdgePlacement(source.pattern, None, EdgeSelection())
+        return source.pattern.remember(("edges", loops), lambda: place_loops(source.pattern, loops))
 
     def counted(self, dtype: torch.dtype | None, loops: str) -> SparseTensor:
         """Return the number of edges at each entry of the matrix; weights are ignored, and replaced self loops count once."""
-        edges, shape, diagonal, placed = self.source, self.shape, loops == REPLACE_LOOPS, None
+        graph, diagonal, placed = self.by_rows(), loops == REPLACE_LOOPS, None
+        edges = graph.source
         if not isinstance(edges, SparseTensor):
-            key = "edges", shape, loops, "counted"
-            placed = remembered(edges, key, lambda: counted_entries(as_numpy(_checked(edges))[::-1], shape, diagonal=diagonal))
+            key = "edges", self.shape, loops, "counted"
+            placed = remembered(edges, key, lambda: counted_entries(as_numpy(_checked(edges))[::-1], self.shape, diagonal=diagonal))
         if placed is None:
-            return self.place(loops).matrix(torch.ones(self.edges, dtype=dtype), 1.0)
+            return graph.place(loops).matrix(torch.ones(graph.edges, dtype=dtype), 1.0)
         return SparseTensor.trusted(placed[0], placed[1].to(torch.get_default_dtype() if dtype is None else dtype))
 
-    def endpoints(self, loops: str) -> Tensor:
-        """Return targets and sources (2, edges) of the placed edges, added loops last; ``loops`` keeps or replaces self loops."""
-        edges = self.source.indices() if isinstance(self.source, SparseTensor) else _endpoints(self.source)
-        if loops == KEEP_LOOPS:
-            return edges
-        placement = self.place(loops)
-        edges = edges if placement.selection is None else edges[:, placement.selection]
-        return torch.cat([edges, torch.arange(placement.added_loops).expand(2, -1)], 1) if placement.added_loops else edges
-
-    def edge_weights(self) -> Tensor | None:
-        """Return the edge weights in the order of the edge list or of the matrix's entries; None for an unweighted edge list."""
-        return of_entries(self.source.pattern, self.source.values) if isinstance(self.source, SparseTensor) else self.weights
+    def listed(self, dtype: torch.dtype, loops: str = KEEP_LOOPS, fill: float = 1.0) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Return targets, sources and weights of the selected edges, added loops last; no weights for an unweighted edge list."""
+        selection, weights = self.select(loops), self.weights
+        if isinstance(self.source, SparseTensor):
+            weights = of_entries(self.source.pattern, self.source.values)
+        targets, sources = map(selection.ends, self.endpoints())
+        return targets, sources, None if weights is None else selection.weights(weights.to(dtype), fill)
 
     def matrix(self, dtype: torch.dtype | None, loops: str = KEEP_LOOPS, fill: float = 1.0) -> SparseTensor:
-        """Return the weighted adjacency matrix."""
-        A, keeps_entries = self.source, isinstance(self.source, SparseTensor) and loops == KEEP_LOOPS
-        stored = self.weights if keeps_entries else self.edge_weights()
-        if stored is None:
-            return self.counted(dtype, loops)
-        weights = stored if dtype is None else stored.to(dtype)
+        """Return the weighted adjacency matrix; in CSR, unless it is a matrix that keeps its loops."""
+        graph = self if loops == KEEP_LOOPS else self.by_rows()
+        if graph.weights is None:
+            return graph.counted(dtype, loops)
+        weights = graph.weights if dtype is None else graph.weights.to(dtype)
         weights = weights if weights.requires_grad else weights.detach()  # a new tensor: the cache must not keep the user's tensor alive
-        return A.with_values(weights) if isinstance(A, SparseTensor) and keeps_entries else self.place(loops).matrix(weights, fill)
+        if isinstance(graph.source, SparseTensor) and loops == KEEP_LOOPS:
+            return graph.source.with_values(weights)
+        return graph.place(loops).matrix(weights, fill)
 
     def remember(self, key: tuple[Hashable, ...], make: Callable[[], T]) -> T:
         """Return ``make()``, cached by ``key`` unless the weights require grad."""
@@ -257,8 +298,10 @@ def stated_size(graph: Any) -> tuple[int | None, int | None] | None:
     return graph.sparse_size() if hasattr(graph, "sparse_size") else None
 
 
-def read_graph(graph: Any, edge_weight: Tensor | None, size: tuple[int, int] | None) -> GraphInput:
+def read_graph(graph: Any, edge_weight: Tensor | None, size: tuple[int, int] | None, checks_nodes: bool = True) -> GraphInput:
     """Read a graph; ``size`` is (sources, targets), and by default follows from the graph.
+
+    Without ``checks_nodes``, the nodes of an edge list may be out of range; then ``size`` is required.
 
     Raises:
         FormatError: an edge list does not hold integers.
@@ -276,7 +319,7 @@ def read_graph(graph: Any, edge_weight: Tensor | None, size: tuple[int, int] | N
             f"a graph is an edge_index or an adjacency matrix, not {type(graph).__name__}: pass torch.as_tensor(edges) of shape (2, edges),"
             " or a matrix A[target, source], such as ns.adj_t(edges) or ns.from_networkx(graph).t()"
         )
-    return _from_edges(graph, edge_weight, size)
+    return _from_edges(graph, edge_weight, size, checks_nodes)
 
 
 def _from_matrix(graph: Any, edge_weight: Tensor | None, size: tuple[int, int] | None) -> GraphInput:
@@ -305,19 +348,20 @@ def _from_matrix(graph: Any, edge_weight: Tensor | None, size: tuple[int, int] |
     return GraphInput(A, (A.pattern.shape[0], A.pattern.shape[1]), A.values, A.values)
 
 
-def _from_edges(graph: Tensor, edge_weight: Tensor | None, size: tuple[int, int] | None) -> GraphInput:
+def _from_edges(graph: Tensor, edge_weight: Tensor | None, size: tuple[int, int] | None, checks_nodes: bool) -> GraphInput:
     count = graph.shape[1] if graph.ndim == 2 and len(graph) == 2 else None
     if count is None:
         hint = "; did you mean edge_index.t()?" if graph.ndim == 2 and graph.shape[1] == 2 else ""
         hint = "; make a dense adjacency matrix sparse with ns.from_torch(adj)" if graph.is_floating_point() and graph.ndim == 2 else hint
         raise SizeError(f"edge_index has shape {tuple(graph.shape)}: pass sources and targets, shape (2, edges){hint}")
-    sources, targets = remembered(graph, ("size", size), lambda: checked_size(_checked(graph), size, FEATURES_OF))
+    if checks_nodes or size is None:
+        size = remembered(graph, ("size", size), lambda: checked_size(_checked(graph), size, FEATURES_OF))
     weights = None
     if edge_weight is not None:
         weights = as_values(edge_weight)
         if len(weights) != count:
             raise SizeError(f"edge_weight has {len(weights)} entries, but edge_index has {count} edges: pass one weight per edge")
-    return GraphInput(graph, (targets, sources), weights, graph if edge_weight is None else edge_weight)
+    return GraphInput(graph, (size[1], size[0]), weights, graph if edge_weight is None else edge_weight)
 
 
 def _checked(edges: Tensor) -> Tensor:

@@ -6,7 +6,8 @@ Derived matrices are cached with the tensor they were computed from, until it ch
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from itertools import count
 from typing import Any
@@ -19,7 +20,17 @@ from ..interface.api import einsum, evaluate
 from ..programs.operands import any_autocast, is_plain_mode
 from ..tensors.graph_breaks import graph_break
 from ..tensors.sparse_tensor import SparseTensor
-from .graph_inputs import ADD_MISSING_LOOPS, KEEP_LOOPS, REPLACE_LOOPS, TO_TARGET, directed, is_sharded, read_graph, remembered
+from .graph_inputs import (
+    ADD_MISSING_LOOPS,
+    KEEP_LOOPS,
+    REPLACE_LOOPS,
+    TO_TARGET,
+    GraphInput,
+    directed,
+    is_sharded,
+    read_graph,
+    remembered,
+)
 
 FEW_USES, FEW_MESSAGES = 4, 2**18  # uses of an edge list, edges times channels: below both limits, a matrix does not pay off
 PLAIN = torch.float32, torch.float64  # data types in which torch's sums round as the kernels' sums do
@@ -88,9 +99,15 @@ def _gcn_norm(
     targets, sources = edges.shape
     if targets != sources:
         raise SizeError(f"gcn_norm of an adjacency matrix of shape {edges.shape}: it needs as many targets as sources")
-    loops = KEEP_LOOPS if not add_self_loops else REPLACE_LOOPS if edges.weights is None else ADD_MISSING_LOOPS
-    fill = 2.0 if improved and edges.weights is not None else 1.0
+    loops, fill = _loops_of(edges, improved, add_self_loops)
     return edges.remember(("gcn_norm", loops, fill, dtype), lambda: _normalized(edges.matrix(dtype, loops, fill)))
+
+
+def _loops_of(edges: GraphInput, improved: bool, add_self_loops: bool) -> tuple[str, float]:
+    """Return the treatment of self loops by :func:`gcn_norm`, and the weight of added ones."""
+    is_weighted = edges.weights is not None
+    loops = KEEP_LOOPS if not add_self_loops else ADD_MISSING_LOOPS if is_weighted else REPLACE_LOOPS
+    return loops, 2.0 if improved and is_weighted else 1.0
 
 
 def _check_unweighted(edge_weight: Tensor | None) -> None:
@@ -124,13 +141,63 @@ def sums(graph: Any, size: tuple[int, int], dtype: torch.dtype, edge_weight: Ten
 
 
 def is_seldom_used(graph: Any, x: Any) -> bool:
-    """Return whether the graph is a small edge list in its first uses, when sums along edges take less time than making a matrix."""
-    if type(graph) is not Tensor or type(x) is not Tensor or graph.dtype is not torch.int64 or x.dtype not in PLAIN:
+    """Return whether the graph is small and in its first uses, when sums along edges take less time than making a matrix."""
+    if type(x) is not Tensor or x.dtype not in PLAIN or not x.is_cpu or torch.compiler.is_compiling() or any_autocast():
         return False
-    is_small = graph.is_cpu and x.is_cpu and graph.ndim == 2 and len(graph) == 2 and graph.shape[1] * x.shape[1] <= FEW_MESSAGES
-    if not is_small or torch.compiler.is_compiling() or any_autocast() or not is_plain_mode():
+    is_matrix = type(graph) is SparseTensor and graph.ndim == 2 and graph.dtype is x.dtype
+    is_list = type(graph) is Tensor and graph.layout is torch.strided and graph.ndim == 2 and graph.shape[0] == 2
+    edges = graph.nnz if is_matrix else graph.shape[1] if is_list else FEW_MESSAGES + 1
+    if edges * x.shape[1] > FEW_MESSAGES or not is_plain_mode():
         return False
-    return next(remembered(graph, "uses", count)) < FEW_USES
+    return next(graph.pattern.remember("uses", count) if is_matrix else remembered(graph, "uses", count)) < FEW_USES
+
+
+@contextmanager
+def naming_nodes(graph: Any, size: tuple[int, int]) -> Iterator[None]:
+    """Let torch find nodes out of range, and raise the error of :func:`read_graph`, which names the edge, instead of torch's error."""
+    try:
+        yield
+    except (IndexError, RuntimeError):
+        read_graph(graph, None, size)
+        raise
+
+
+def sum_along(x: Tensor, targets: Tensor, sources: Tensor, nodes: int, weights: Tensor | None = None) -> Tensor:
+    """Sum source features at each of the targets, edge by edge. Differentiable; O(edges * channels) time and memory.
+
+    Args:
+        x: features (sources, ...).
+        targets, sources: the ends of each edge.
+        nodes: number of targets.
+        weights: factors of the features, (edges, ...) with as many dimensions as ``x``.
+    """
+    messages = x.index_select(0, sources)
+    return x.new_zeros(nodes, *x.shape[1:]).index_add(0, targets, messages if weights is None else messages * weights)
+
+
+def edge_sum(x: Any, graph: Any, size: tuple[int, int], divides: bool = False) -> Tensor:
+    """Return the weighted sum of the source features at each target, computed edge by edge; ``divides`` averages.
+
+    ``size`` is (sources, targets).
+    """
+    with naming_nodes(graph, size):
+        targets, sources, weights = read_graph(graph, None, size, checks_nodes=False).listed(x.dtype)
+        total = sum_along(x, targets, sources, size[1], None if weights is None else weights[:, None])
+        return total / torch.bincount(targets, minlength=size[1]).clamp_(min=1)[:, None] if divides else total
+
+
+def gcn_sum(x: Tensor, graph: Any, edge_weight: Tensor | None, improved: bool, add_self_loops: bool, normalize: bool) -> Tensor:
+    """Return ``gcn_norm(...) @ x``, or the weighted sum without ``normalize``, computed edge by edge."""
+    nodes = x.shape[0]
+    with naming_nodes(graph, (nodes, nodes)):
+        edges = read_graph(graph, edge_weight, (nodes, nodes), checks_nodes=False)
+        targets, sources, weights = edges.listed(x.dtype, *_loops_of(edges, improved, add_self_loops))
+        if normalize:
+            degrees = torch.bincount(targets, minlength=nodes) if weights is None else x.new_zeros(nodes).index_add(0, targets, weights)
+            roots = _roots(degrees.to(x.dtype))
+            shares = roots.index_select(0, targets) * roots.index_select(0, sources)
+            weights = shares if weights is None else shares * weights
+        return sum_along(x, targets, sources, nodes, None if weights is None else weights[:, None])
 
 
 @graph_break
@@ -156,7 +223,7 @@ def zeros(graph: Any, size: tuple[int, int], dtype: torch.dtype) -> SparseTensor
     edges = read_graph(graph, None, size)
 
     def make() -> SparseTensor:
-        weights = edges.edge_weights()
+        weights = edges.by_rows().weights
         if weights is not None and not bool((weights == 1).all()):
             raise UnsupportedError(
                 "aggr='max' and 'min' ignore edge weights, but the adjacency matrix has values other than 1: drop them with"
@@ -181,6 +248,11 @@ def multiplicities(graph: Any, size: tuple[int, int], dtype: torch.dtype, add_se
 
 def _normalized(A: SparseTensor, extended: Callable[[Tensor], Tensor] = lambda roots: roots) -> SparseTensor:
     """Normalise by the degrees of targets and of sources; ``extended`` maps the factors of targets to the factors of sources."""
-    roots = einsum("ij->i", A).pow(-0.5)
-    roots = roots.masked_fill(roots == float("inf"), 0.0)
+    roots = _roots(einsum("ij->i", A))
     return evaluate("N[i,j] = d[i] * A[i,j] * e[j]", A=A, d=roots, e=extended(roots))
+
+
+def _roots(degrees: Tensor) -> Tensor:
+    """Return the inverse square roots of degrees, 0 for degree 0."""
+    roots = degrees.pow(-0.5)
+    return roots.masked_fill(roots == float("inf"), 0.0)

@@ -328,6 +328,25 @@ def test_sums_along_a_new_edge_list_equal_those_of_its_matrix() -> None:
             close(value, part[0])
 
 
+@pytest.mark.parametrize("kind", ["edges", "weights", "CSR", "COO(2)"])
+@pytest.mark.parametrize("name", ["default", "no loops", "not normalised", "wider", "mean", "GIN", "GAT, heads", "GAT, no loops"])
+def test_first_uses_of_a_graph_equal_later_ones(name: str, kind: str) -> None:
+    """Small graphs are summed edge by edge at first, and later with a matrix."""
+    layer, weight = (GCN | LAYERS)[name](ns.nn).double(), WEIGHTS.double()
+    if kind == "weights" and name not in GCN:
+        pytest.skip("only GCNConv takes weights")
+    is_list, results = kind in ("edges", "weights"), []
+    graph: Any = EDGES.clone() if is_list else ns.adj_t(EDGES, weight, size=NODES, format=kind)
+    for _ in range(FEW_USES + 2):
+        x, given = leaves(X, torch.float64), (weight if is_list else graph.values).clone().requires_grad_()
+        result = layer(x, graph, given) if kind == "weights" else layer(x, graph if is_list else graph.with_values(given))
+        wanted = [x, *layer.parameters(), *([] if kind == "edges" or (kind != "weights" and name.startswith("GAT")) else [given])]
+        results.append((result.detach(), *torch.autograd.grad(result.square().sum(), wanted, allow_unused=True)))
+    for part in zip(*results, strict=True):
+        for value in part[1:]:
+            close(value, part[0])
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
 def test_many_parallel_edges_are_counted(dtype: torch.dtype) -> None:
     edges, layer = torch.tensor([[0], [1]]).repeat(1, 3000), ns.nn.GINConv(torch.nn.Identity())
@@ -337,8 +356,9 @@ def test_many_parallel_edges_are_counted(dtype: torch.dtype) -> None:
 
 @pytest.mark.parametrize("node", [NODES, -1])
 @pytest.mark.parametrize("kind", ["source", "target"])
-def test_nodes_out_of_range_of_a_new_edge_list_are_named(node: int, kind: str) -> None:
-    edges, layer = EDGES.clone(), ns.nn.GINConv(network())
+@pytest.mark.parametrize("name", ["GIN", "default", "not normalised", "mean", "GAT", "GAT, no loops"])
+def test_nodes_out_of_range_of_a_new_edge_list_are_named(name: str, node: int, kind: str) -> None:
+    edges, layer = EDGES.clone(), (GCN | LAYERS)[name](ns.nn)
     edges[("source", "target").index(kind), 7] = node
     for _ in range(FEW_USES + 2):
         with pytest.raises(ns.RangeError, match=f"edge 7 of edge_index has {kind} {node},"):

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import numscorch as ns
-from numscorch.nn.graph_inputs import ADD_MISSING_LOOPS, KEEP_LOOPS, REPLACE_LOOPS, place_edges, place_missing_loops
+from numscorch.nn.graph_inputs import ADD_MISSING_LOOPS, KEEP_LOOPS, REPLACE_LOOPS, place_edges, place_loops, read_graph
 from numscorch.nn.graphs import gcn_norm
 from numscorch.schedule import tuning
 from numscorch.tensors.packing import counted_entries
@@ -58,7 +58,7 @@ def test_numbers_of_edges_of_large_graphs_do_not_overflow() -> None:
 @pytest.mark.parametrize(("rows", "columns", "count"), CASES)
 def test_weights_are_placed_and_summed(rows: int, columns: int, count: int, loops: str) -> None:
     edges, weights = edges_of(rows, columns, count), np.random.default_rng(0).random(count)
-    placement = place_edges(edges[::-1], (rows, columns), loops)
+    placement = place_edges(torch.from_numpy(edges).flip(0), (rows, columns), loops)
     validate(placement.pattern)
     is_loop = edges[0] == edges[1]
     kept = np.ones(count, bool) if loops == KEEP_LOOPS else ~is_loop
@@ -72,13 +72,14 @@ def test_weights_are_placed_and_summed(rows: int, columns: int, count: int, loop
 
 
 @pytest.mark.parametrize("dtype", ["int32", "int64"])
-@pytest.mark.parametrize(("rows", "columns", "count"), [case for case in CASES if case[0] <= case[1]])
-def test_loops_are_added_to_the_rows_of_a_matrix_without_one(rows: int, columns: int, count: int, dtype: str) -> None:
+@pytest.mark.parametrize("loops", [ADD_MISSING_LOOPS, REPLACE_LOOPS])
+@pytest.mark.parametrize(("rows", "columns", "count"), CASES)
+def test_loops_of_a_matrix_are_placed_as_those_of_its_edges(rows: int, columns: int, count: int, loops: str, dtype: str) -> None:
     edges = np.unique(edges_of(rows, columns, count), axis=1)
     A = ns.from_coo(torch.from_numpy(edges[::-1].copy()), torch.arange(edges.shape[1]) - 3.0, (rows, columns), "CSR")
     pos, crd = (array.to(getattr(torch, dtype)) for array in A.pattern.arrays[1])
     A = ns.from_csr(pos, crd, A.values, (rows, columns))
-    placed, sorted_again = place_missing_loops(A.pattern), place_edges(A.indices().numpy(), (rows, columns), ADD_MISSING_LOOPS)
+    placed, sorted_again = place_loops(A.pattern, loops), place_edges(A.indices(), (rows, columns), loops)
     validate(placed.pattern)
     assert placed.pattern.stores_as(sorted_again.pattern)
     assert placed.pattern.index_dtype == sorted_again.pattern.index_dtype
@@ -106,3 +107,16 @@ def test_gradients_of_normalised_matrices_flow_to_the_weights(format: str) -> No
         result = function(leaf)
         results.append((result.detach(), *torch.autograd.grad((result * upstream).sum(), leaf)))
     torch.testing.assert_close(*results)
+
+
+@pytest.mark.parametrize(
+    "format", ["CSR", "CSC", "COO(2)", "DCSR", "DCSC", "(i, j) -> (i: dense, j: bitmap)", "(i, j) -> (i: dense, j: hash)"]
+)
+@pytest.mark.parametrize("loops", [KEEP_LOOPS, ADD_MISSING_LOOPS, REPLACE_LOOPS])
+def test_every_format_has_the_edges_of_csr(format: str, loops: str) -> None:
+    edges = np.unique(edges_of(9, 9, 30), axis=1)[::-1].copy()
+    A = ns.from_coo(edges, torch.arange(edges.shape[1]) - 3.0, (9, 9))  # one stored 0
+    graph, expected = (read_graph(A.to(form), None, None) for form in (format, "CSR"))
+    assert torch.equal(graph.counted(torch.float64, loops).to_dense(), expected.counted(torch.float64, loops).to_dense())
+    assert torch.equal(graph.matrix(None, loops, 2.0).to_dense(), expected.matrix(None, loops, 2.0).to_dense())
+    assert graph.counted(None, loops).pattern.stores_as(expected.counted(None, loops).pattern)
