@@ -305,9 +305,9 @@ def graphs(_: ns.SparseTensor) -> Iterator[Row]:
     with suppress(ImportError):
         from torch_geometric import nn as pyg
 
-        for kind in ("GCNConv", "SAGEConv", "GATConv", "GINConv"):
-            sizes = (torch.nn.Linear(16, 16),) if kind == "GINConv" else (16, 16)
-            yield Row(f"{kind} on a new graph", 1.0, step(getattr(ns.nn, kind)(*sizes)), step(getattr(pyg, kind)(*sizes)), calls=5)
+        for name in ("GCNConv", "SAGEConv", "GATConv", "GINConv"):
+            sizes: tuple[Any, ...] = (torch.nn.Linear(16, 16),) if name == "GINConv" else (16, 16)
+            yield Row(f"{name} on a new graph", 1.0, step(getattr(ns.nn, name)(*sizes)), step(getattr(pyg, name)(*sizes)), calls=5)
         layer, peer = ns.nn.GCNConv(16, 16), step(pyg.GCNConv(16, 16))
         yield Row("GCNConv on a new adj_t", 1.0, step(layer, lambda edges: ns.adj_t(edges, weights, size=500)), peer, calls=5)
         coo = step(layer, lambda edges: ns.from_coo(edges.flip(0), weights, (500, 500)))

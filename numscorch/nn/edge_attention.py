@@ -26,7 +26,7 @@ from ..tensors.graph_breaks import graph_break
 from ..tensors.modes import in_transform
 from ..tensors.pattern import Pattern
 from ..tensors.sparse_tensor import SparseTensor
-from .graph_inputs import KEEP_LOOPS, REPLACE_LOOPS, EdgeSelection, GraphInput, read_graph, remembered
+from .graph_inputs import KEEP_LOOPS, REPLACE_LOOPS, EdgeSelection, GraphInput, read_graph, remembered, select_edges
 
 BY_HEADS = Format((Dense(), Compressed(), Dense()))
 EXPONENTIALS = "E[i,j,h] = stored(A[i,j,h]) * exp(where(s[j,h] + t[i,h] > 0, s[j,h] + t[i,h], slope * (s[j,h] + t[i,h])) - m[i,h])"
@@ -218,5 +218,6 @@ class Edges:
 def read_edges(graph: Any, size: tuple[int, int], add_self_loops: bool, checks_nodes: bool = True) -> Edges:
     """Read the edges of a graph; ``size`` is (sources, targets). Added loops come last, as in PyTorch Geometric."""
     source, loops = read_graph(graph, None, size, checks_nodes).by_rows(), REPLACE_LOOPS if add_self_loops else KEEP_LOOPS
-    selection = source.select(loops)
-    return Edges(source, loops, selection, *map(selection.ends, source.endpoints()))
+    endpoints = source.endpoints()
+    selection = select_edges(endpoints, min(source.shape), loops)
+    return Edges(source, loops, selection, *map(selection.ends, endpoints))

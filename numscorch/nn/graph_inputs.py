@@ -193,12 +193,10 @@ class GraphInput:
         if isinstance(self.source, SparseTensor):
             targets, sources = self.source.indices().unbind()
         else:
-            sources, targets = _checked(self.source).to(torch.int64).unbind()
+            edges = self.source
+            is_plain = type(edges) is Tensor and edges.dtype is torch.int64  # the check takes as long as a sum over a small graph
+            sources, targets = (edges if is_plain else _checked(edges).to(torch.int64)).unbind()
         return targets, sources
-
-    def select(self, loops: str) -> EdgeSelection:
-        """Return the selection of edges."""
-        return select_edges(self.endpoints(), min(self.shape), loops)
 
     def place(self, loops: str) -> EdgePlacement:
         """Return the placement of the edges, cached with the pattern or the edge list; a matrix must be in CSR."""
@@ -222,10 +220,11 @@ class GraphInput:
 
     def listed(self, dtype: torch.dtype, loops: str = KEEP_LOOPS, fill: float = 1.0) -> tuple[Tensor, Tensor, Tensor | None]:
         """Return targets, sources and weights of the selected edges, added loops last; no weights for an unweighted edge list."""
-        selection, weights = self.select(loops), self.weights
+        endpoints, weights = self.endpoints(), self.weights
+        selection = select_edges(endpoints, min(self.shape), loops)
         if isinstance(self.source, SparseTensor):
             weights = of_entries(self.source.pattern, self.source.values)
-        targets, sources = map(selection.ends, self.endpoints())
+        targets, sources = map(selection.ends, endpoints)
         return targets, sources, None if weights is None else selection.weights(weights.to(dtype), fill)
 
     def matrix(self, dtype: torch.dtype | None, loops: str = KEEP_LOOPS, fill: float = 1.0) -> SparseTensor:
@@ -349,7 +348,7 @@ def _from_matrix(graph: Any, edge_weight: Tensor | None, size: tuple[int, int] |
 
 
 def _from_edges(graph: Tensor, edge_weight: Tensor | None, size: tuple[int, int] | None, checks_nodes: bool) -> GraphInput:
-    count = graph.shape[1] if graph.ndim == 2 and len(graph) == 2 else None
+    count = graph.shape[1] if graph.ndim == 2 and graph.shape[0] == 2 else None
     if count is None:
         hint = "; did you mean edge_index.t()?" if graph.ndim == 2 and graph.shape[1] == 2 else ""
         hint = "; make a dense adjacency matrix sparse with ns.from_torch(adj)" if graph.is_floating_point() and graph.ndim == 2 else hint

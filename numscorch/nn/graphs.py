@@ -193,10 +193,9 @@ def gcn_sum(x: Tensor, graph: Any, edge_weight: Tensor | None, improved: bool, a
         edges = read_graph(graph, edge_weight, (nodes, nodes), checks_nodes=False)
         targets, sources, weights = edges.listed(x.dtype, *_loops_of(edges, improved, add_self_loops))
         if normalize:
-            degrees = torch.bincount(targets, minlength=nodes) if weights is None else x.new_zeros(nodes).index_add(0, targets, weights)
-            roots = _roots(degrees.to(x.dtype))
-            shares = roots.index_select(0, targets) * roots.index_select(0, sources)
-            weights = shares if weights is None else shares * weights
+            weights = torch.ones_like(targets, dtype=x.dtype) if weights is None else weights
+            roots = _roots(x.new_zeros(nodes).index_add(0, targets, weights))
+            weights = roots.index_select(0, targets) * weights * roots.index_select(0, sources)
         return sum_along(x, targets, sources, nodes, None if weights is None else weights[:, None])
 
 
