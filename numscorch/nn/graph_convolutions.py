@@ -117,7 +117,7 @@ class GCNConv(Convolution):
         x = checked_features(x, self.lin.in_features, self, node_dim=self.node_dim)
         materialize(self.lin, x.shape[-1])
         graph = directed(edge_index, self.flow)
-        if not self.cached and x.ndim == 2 and is_seldom_used(graph, x):
+        if not self.cached and x.ndim == 2 and is_seldom_used(graph, x, cost=2):
             return self._along_edges(x, graph, edge_weight)
         matrix = self._matrix(folded(x, self.node_dim).shape[0], x.dtype, graph, edge_weight)
         if x.ndim == 2:

@@ -32,7 +32,7 @@ from .graph_inputs import (
     remembered,
 )
 
-FEW_USES, FEW_MESSAGES = 4, 2**18  # uses of an edge list, edges times channels: below both limits, a matrix does not pay off
+FEW_USES, FEW_MESSAGES = 4, 2**18  # uses of a graph, edges times channels: up to both, a matrix does not pay off
 PLAIN = torch.float32, torch.float64  # data types in which torch's sums round as the kernels' sums do
 
 
@@ -140,14 +140,17 @@ def sums(graph: Any, size: tuple[int, int], dtype: torch.dtype, edge_weight: Ten
     return edges.remember(("sums", dtype), lambda: edges.matrix(dtype))
 
 
-def is_seldom_used(graph: Any, x: Any) -> bool:
-    """Return whether the graph is small and in its first uses, when sums along edges take less time than making a matrix."""
+def is_seldom_used(graph: Any, x: Any, cost: int = 1) -> bool:
+    """Return whether the graph is small and in its first uses, when sums along edges take less time than making a matrix.
+
+    ``cost`` is the work along an edge and channel, relative to a sum.
+    """
     if type(x) is not Tensor or x.dtype not in PLAIN or not x.is_cpu or torch.compiler.is_compiling() or any_autocast():
         return False
     is_matrix = type(graph) is SparseTensor and graph.ndim == 2 and graph.dtype is x.dtype
     is_list = type(graph) is Tensor and graph.layout is torch.strided and graph.ndim == 2 and graph.shape[0] == 2
     edges = graph.nnz if is_matrix else graph.shape[1] if is_list else FEW_MESSAGES + 1
-    if edges * x.shape[1] > FEW_MESSAGES or not is_plain_mode():
+    if edges * x.shape[1] * cost > FEW_MESSAGES or not is_plain_mode():
         return False
     return next(graph.pattern.remember("uses", count) if is_matrix else remembered(graph, "uses", count)) < FEW_USES
 
