@@ -32,7 +32,7 @@ from ..machine.progress import Progress
 from ..runtime.blocks import longest_row
 from ..runtime.plans import launch
 from ..schedule import tuning
-from ..tensors.coordinate_order import are_in_order
+from ..tensors.coordinate_order import are_in_order, are_new
 from ..tensors.ledgers import is_listed, note
 from ..tensors.modes import as_numpy
 from ..tensors.packing import EACH, check_room, coordinates, index_dtype_for, is_identity, pack, positions_of
@@ -296,7 +296,7 @@ def _is_scattered(pattern: Pattern, dimension: int) -> bool:
         return False
     start = (pattern.nnz - tuning.SAMPLED_ENTRIES) // 2
     sample = crd[0][start : start + tuning.SAMPLED_ENTRIES]
-    return len(np.unique(sample // LINE_COORDINATES)) > tuning.SCATTERED_LINES
+    return int(are_new(np.sort(sample // LINE_COORDINATES)).sum()) > tuning.SCATTERED_LINES
 
 
 def _check_places(pattern: Pattern, format: Format, target: Format) -> None:

@@ -13,6 +13,7 @@ from ..ir.format import CSR
 from ..ir.level import ranges
 from ..machine.memory import check_bytes, check_entries
 from ..programs.torch_sparse import wrap
+from ..tensors.coordinate_order import are_new
 from ..tensors.packing import of_rows
 from ..tensors.parameter import unwrapped
 from ..tensors.pattern import Pattern
@@ -146,8 +147,9 @@ def intersection(*patterns: SparseTensor | torch.Tensor) -> SparseTensor:
             [0., 1., 1.]])
     """
     checked = _checked_patterns("intersection", patterns)
-    keys, counts = np.unique(_keys(checked), return_counts=True)
-    return ones_at(of_keys(keys[counts == len(checked)], checked[0].shape))
+    keys, others = np.sort(_keys(checked)), len(checked) - 1
+    is_common = keys[: len(keys) - others] == keys[others:]  # a pattern stores an entry once
+    return ones_at(of_keys(keys[: len(is_common)][is_common], checked[0].shape))
 
 
 def as_pattern(pattern: object) -> SparseTensor:
@@ -173,7 +175,8 @@ def lower_part(pattern: SparseTensor) -> SparseTensor:
 
 
 def union_of(patterns: tuple[Pattern, ...]) -> Pattern:
-    return of_keys(np.unique(_keys(patterns)), patterns[0].shape)
+    keys = np.sort(_keys(patterns))
+    return of_keys(keys[are_new(keys)], patterns[0].shape)
 
 
 def _keys(patterns: tuple[Pattern, ...]) -> np.ndarray:

@@ -341,13 +341,14 @@ def eliminate_zeros(input: Any) -> Any:
         return input
     pattern, values = input.pattern, of_entries(input.pattern, input.values) if has_gaps(input.pattern) else input.values
     plain = values.detach()
-    kept = np.flatnonzero(as_numpy(plain.float() if plain.dtype == torch.bfloat16 else plain) != 0)  # a tenth of torch's time
+    is_kept = as_numpy(plain.float() if plain.dtype == torch.bfloat16 else plain) != 0  # a tenth of torch's time
+    kept = np.flatnonzero(is_kept)
     if len(kept) == len(values):
         return input
     remaining = values.index_select(0, torch.from_numpy(kept))
     if pattern.is_dense or not has_fibres(pattern.format):
         return from_coo(coordinates(pattern)[:, torch.from_numpy(kept)], remaining, pattern.shape, pattern.format)
-    return SparseTensor.trusted(made_outside(lambda: entries_of(pattern, kept)), remaining)
+    return SparseTensor.trusted(made_outside(lambda: entries_of(pattern, is_kept, kept)), remaining)
 
 
 COMPARISON: dict[str, Callable[..., Any]] = {

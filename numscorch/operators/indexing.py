@@ -22,7 +22,7 @@ from ..tensors.coordinate_order import sorting
 from ..tensors.modes import as_numpy, made_outside
 from ..tensors.packing import check_countable, coordinates, numbered
 from ..tensors.pattern import Pattern
-from ..tensors.restriction import Numbers, has_fibres, is_whole, run_of, select as restrict
+from ..tensors.restriction import Numbers, entries_of, has_fibres, is_whole, run_of, select as restrict
 from ..tensors.sparse_tensor import SparseTensor
 from .elementwise import as_own, is_sparse
 from .reshaping import fitting, normalize_dim, rebuilt, reshape, sum_of
@@ -146,7 +146,7 @@ def getitem(input: SparseTensor, key: Any) -> Any:
     (tensor([2., 3.]), tensor([3., 4.]))
     """
     if isinstance(key, SparseTensor) and key.dtype == torch.bool and _shares_entries(input, key):
-        return input.values.index_select(0, torch.from_numpy(np.flatnonzero(as_numpy(key.values))))
+        return _entries_at(input, as_numpy(key.values))
     given = key if isinstance(key, tuple) else (key,)
     if len(given) <= input.ndim and all(type(key_) is int or type(key_) is slice for key_ in given):
         given = (*given, *[slice(None)] * (input.ndim - len(given)))
@@ -169,9 +169,19 @@ def getitem(input: SparseTensor, key: Any) -> Any:
 
 
 def _shares_entries(input: SparseTensor, mask: SparseTensor) -> bool:
-    """Whether a mask stores the entries of a tensor, both in row-major order."""
+    """Whether a mask stores the entries of a tensor, in an order that the format determines."""
     format = input.format
-    return format.is_row_major and format.is_ordered and has_fibres(format) and input.pattern.stores_as(mask.pattern)
+    return format.is_ordered and has_fibres(format) and not format.is_dense and input.pattern.stores_as(mask.pattern)
+
+
+def _entries_at(input: SparseTensor, is_kept: np.ndarray) -> torch.Tensor:
+    """The values of the entries that a mask of the stored values keeps, in row-major order of the coordinates."""
+    kept = np.flatnonzero(is_kept)
+    values = input.values.index_select(0, torch.from_numpy(kept))
+    if input.format.is_row_major:
+        return values
+    pattern = made_outside(lambda: entries_of(input.pattern, is_kept, kept))
+    return SparseTensor.trusted(pattern, values).to(COO(input.ndim)).values
 
 
 def _is_outer(keys: Sequence[Any]) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from itertools import accumulate
 from math import prod
 from operator import and_
 from typing import Any
@@ -22,11 +21,12 @@ from ..ir.implicit import Band, Causal, Identity, Offset, Range
 from ..ir.levels import Compressed, Dense, Singleton
 from ..ir.padded import Bitmap, Fixed
 from ..ir.parts import Part
+from ..machine.buffer_pool import room
 from ..tensors.arrays import as_shape
 from ..tensors.modes import as_numpy
 from ..tensors.packing import coordinates, index_dtype_for
 from ..tensors.pattern import Pattern
-from ..tensors.restriction import has_fibres, pattern_of, restricted
+from ..tensors.restriction import Numbers, has_fibres, pattern_of, restricted
 from ..tensors.sparse_tensor import SparseTensor
 from ..tensors.torch_layouts import COMPRESSED
 from .indexing import narrow, select
@@ -125,22 +125,24 @@ def _stack_one_format(tensors: Sequence[SparseTensor], dim: int) -> SparseTensor
         return join_entries([unsqueeze(tensor, dim) for tensor in tensors], (dim,), format)
     patterns = [tensor.pattern for tensor in tensors]
     dtype = index_dtype_for(format.sizes(shape), count, max(pattern.index_dtype for pattern in patterns)).name
-    arrays = (_concatenate_level(patterns, at, dtype) for at in range(len(inner.levels)))
+    arrays = (_concatenate_level(patterns, at, dtype, np.zeros(len(patterns), np.int64)) for at in range(len(inner.levels)))
     return SparseTensor(Pattern(format, shape, ((), *arrays)), torch.cat([tensor.values for tensor in tensors]))
 
 
-def _concatenate_level(patterns: Sequence[Pattern], at: int, dtype: str, shifts: Sequence[int] = ()) -> tuple[torch.Tensor, ...]:
+def _concatenate_level(patterns: Sequence[Pattern], at: int, dtype: str, shifts: np.ndarray) -> tuple[torch.Tensor, ...]:
     """Concatenate the arrays of one level; coordinates are shifted by one number for each pattern."""
     level = patterns[0].format.levels[at]
     results = []
     for number, name in enumerate(level.arrays):
-        arrays = [as_numpy(pattern.arrays[at][number]).astype(level.array_dtype(name) or dtype, copy=False) for pattern in patterns]
+        arrays, added = [as_numpy(pattern.arrays[at][number]) for pattern in patterns], shifts
         if name == "pos":  # each array starts at the end of the previous one
-            *before, end = np.cumsum([0, *(pattern.counts[at] for pattern in patterns)]).tolist()
-            arrays = [*(pos[:-1] + first for pos, first in zip(arrays, before, strict=True)), np.array([end], arrays[0].dtype)]
-        elif any(shifts):
-            arrays = [crd + shift for crd, shift in zip(arrays, shifts, strict=True)]
-        results.append(torch.from_numpy(np.concatenate(arrays)))  # torch.cat takes new pages at every call
+            added = np.cumsum([0, *(pattern.counts[at] for pattern in patterns)])
+            arrays = [*(pos[:-1] for pos in arrays), np.zeros(1, np.int64)]
+        ends = np.cumsum([len(array) for array in arrays])
+        joined = room(int(ends[-1]), level.array_dtype(name) or dtype)
+        for array, shift, end in zip(arrays, added, ends, strict=True):
+            np.add(array, shift, out=joined[end - len(array) : end], dtype=joined.dtype, casting="unsafe")
+        results.append(torch.from_numpy(joined))
     return tuple(results)
 
 
@@ -213,14 +215,16 @@ def _join_levels(tensors: Sequence[SparseTensor], dims: Sequence[int], shape: tu
     dtype = index_dtype_for(format.sizes(shape), len(values)).name
     arrays: list[tuple[torch.Tensor, ...]] = [()]
     for below in range(first, len(format.levels)):
-        grown = [sizes[below] * (format.mode_order[below] in dims) for sizes in extents]
-        arrays.append(_concatenate_level(patterns, below, dtype, list(accumulate(grown[:-1], initial=0))))
+        grown = np.array([sizes[below] * (format.mode_order[below] in dims) for sizes in extents], np.int64)
+        arrays.append(_concatenate_level(patterns, below, dtype, np.cumsum(grown) - grown))
     widths = [sizes[at] if first > at else 1 for sizes in extents]
-    blocks = np.split(np.arange(above * sum(widths)), above * np.cumsum(widths)[:-1])
-    parents = np.concatenate([block.reshape(above, width) for block, width in zip(blocks, widths, strict=True)], axis=1).reshape(-1)
+    parents: Numbers = range(above * sum(widths))
+    if above > 1:
+        blocks = np.split(np.arange(len(parents)), above * np.cumsum(widths)[:-1])
+        parents = np.concatenate([block.reshape(above, width) for block, width in zip(blocks, widths, strict=True)], axis=1).reshape(-1)
     sizes = (len(parents), *format.sizes(shape)[first:])
     below_parents = Pattern(Format.flat((Dense(), *format.levels[first:])), sizes, tuple(arrays), dtype)
-    fibres, places = restricted(below_parents, [parents if above > 1 else range(len(parents)), *map(range, sizes[1:])])
+    fibres, places = restricted(below_parents, [parents, *map(range, sizes[1:])])
     if first == at:
         fibres[0] = fibres[0]._replace(pos=fibres[0].pos[:: len(tensors)].copy())
     values = values.index_select(0, torch.from_numpy(places)) if isinstance(places, np.ndarray) else values

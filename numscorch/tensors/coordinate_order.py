@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 import torch
 
+from ..schedule import tuning
 from .modes import as_numpy
 
 KEY_BITS = 63  # bits of a nonnegative int64
@@ -50,15 +52,38 @@ def sorted_columns(columns: Sequence[np.ndarray], sizes: Sequence[int]) -> tuple
     bits = len(key).bit_length()
     key <<= bits
     key |= np.arange(len(key))
-    key.sort()
+    for start, end in pairwise(_cuts(columns[0])):
+        key[start:end].sort()
     order = key & ((1 << bits) - 1)
     key >>= bits
-    is_first = np.append(True, key[1:] != key[:-1])[: len(key)]
+    is_first = are_new(key)
     ordered = []
     for width in reversed(_widths_of(sizes)):
         ordered.append(key & ((1 << width) - 1))
         key >>= width
     return ordered[::-1], order, is_first
+
+
+def _cuts(column: np.ndarray) -> list[int]:
+    """Bounds of parts that can be sorted one after another, in the cache: places where an ordered first column changes.
+
+    >>> _cuts(np.array([0, 1, 1])), _cuts(np.array([1, 0, 1]))
+    ([0, 3], [0, 3])
+    """
+    firsts = column[:: tuning.SORTED_KEYS]
+    is_ordered = are_in_order([firsts]) and are_in_order([column])
+    return [*(column.searchsorted(firsts).tolist() if is_ordered else [0]), len(column)]
+
+
+def are_new(ordered: np.ndarray) -> np.ndarray:
+    """For each of some ordered numbers, whether it differs from the preceding one.
+
+    >>> are_new(np.array([3, 3, 5])).tolist()
+    [True, False, True]
+    """
+    is_new = np.ones(len(ordered), dtype=bool)
+    np.not_equal(ordered[1:], ordered[:-1], out=is_new[1:])
+    return is_new
 
 
 def fit_into_keys(sizes: Sequence[int], n: int) -> bool:

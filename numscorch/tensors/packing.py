@@ -19,7 +19,7 @@ from ..ir.format import COO, CSR, Format
 from ..ir.level import INT32_MAX, INT64_MAX, Arrays, Entries, Level, Parents, starts_of_runs
 from ..machine import memory
 from ..schedule import tuning
-from .coordinate_order import sorting
+from .coordinate_order import are_new, sorting
 from .modes import made_outside
 from .pattern import Pattern
 
@@ -162,7 +162,7 @@ def counted_entries(indices: np.ndarray, shape: tuple[int, ...], *, diagonal: bo
     keys[:count] |= indices[1]
     keys[count:] = np.arange(added) * ((1 << width) + 1)
     keys.sort()
-    is_first = np.append(True, keys[1:] != keys[:-1])
+    is_first = are_new(keys)
     repeated = np.flatnonzero(~is_first)
     keys = keys[is_first]
     counts = np.ones(len(keys), dtype=np.int32)
@@ -188,8 +188,7 @@ def _firsts(columns: Sequence[np.ndarray]) -> list[np.ndarray]:
     """firsts[l][k]: whether entry k is the first with its coordinates in levels 0 to l."""
     firsts: list[np.ndarray] = []
     for column in columns:
-        first = np.ones(len(column), dtype=bool)
-        np.not_equal(column[1:], column[:-1], out=first[1:])
+        first = are_new(column)
         firsts.append(first | firsts[-1] if firsts else first)
     return firsts
 

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from ..ir.format import COO, Format
-from ..ir.level import Level, ranges, starts_of_runs
+from ..ir.level import INT32_MAX, Level, ranges, starts_of_runs
 from ..ir.levels import Compressed, Dense, Singleton
 from ..machine.memory import COORDINATE, check_entries
 from ..schedule import tuning
@@ -35,15 +35,28 @@ class Fibres(NamedTuple):
         pos: the starts of all children of each parent; None if each parent has one child.
         coordinates: the new coordinate of each kept child.
         kept: the kept children, below one parent after another, repeated if they are selected repeatedly; None for all.
+        is_kept: for each child whether it is kept, unless children may be repeated.
     """
 
     pos: Any
     coordinates: np.ndarray
     kept: np.ndarray | None = None
+    is_kept: np.ndarray | None = None
 
-    def of(self, children: np.ndarray) -> Fibres:
+    def of(self, children: np.ndarray, is_kept: np.ndarray | None = None) -> Fibres:
         """Keep only some of the kept children."""
-        return Fibres(self.pos, take(self.coordinates, children), children if self.kept is None else self.kept.take(children))
+        coordinates = take(self.coordinates, children)
+        if self.kept is None:
+            return Fibres(self.pos, coordinates, children, is_kept)
+        return Fibres(self.pos, coordinates, self.kept.take(children))
+
+    def starts(self) -> Any:
+        """The starts of the kept children of each parent; None if each parent has one child."""
+        if self.pos is None or self.kept is None:
+            return self.pos
+        if self.is_kept is None:
+            return starts_of_runs(np.bincount(self.kept, minlength=self.pos[-1])).take(self.pos)
+        return counted_before(self.is_kept, self.pos)
 
     def owners(self) -> np.ndarray:
         """The parent of each kept child."""
@@ -51,8 +64,20 @@ class Fibres(NamedTuple):
             return np.arange(len(self.coordinates)) if self.kept is None else self.kept
         if self.kept is not None and len(self.kept) * tuning.SEARCHED_ROWS < len(self.pos):
             return np.searchsorted(self.pos, self.kept, "right") - 1
-        parents = np.repeat(np.arange(len(self.pos) - 1, dtype=self.pos.dtype), np.diff(self.pos))
-        return parents if self.kept is None else take(parents, self.kept)
+        return np.repeat(np.arange(len(self.pos) - 1, dtype=self.pos.dtype), np.diff(self.starts()))
+
+
+def counted_before(mask: np.ndarray, places: np.ndarray) -> np.ndarray:
+    """How many elements of a mask before each place are True.
+
+    Bits are counted by bytes: a cumulative sum of all elements would take twice the time.
+
+    >>> counted_before(np.array([True, False, True]), np.array([0, 1, 3])).tolist()
+    [0, 1, 2]
+    """
+    bits = np.append(np.packbits(mask, bitorder="little"), np.uint8(0))  # a place may be behind the last byte
+    byte, below = places >> 3, (1 << (places & 7)) - 1
+    return starts_of_runs(np.bitwise_count(bits), places.dtype).take(byte) + np.bitwise_count(bits.take(byte) & below.astype(np.uint8))
 
 
 def take(array: np.ndarray, places: np.ndarray) -> np.ndarray:
@@ -180,11 +205,12 @@ def restricted(pattern: Pattern, selected: Sequence[Numbers]) -> tuple[list[Fibr
             crd = crd[places.start : places.stop].copy()  # a view would keep the memory of all coordinates
         fibre = Fibres(pos, crd)
         if not is_whole(numbers, size):
-            kept, crd = _matches(crd, numbers, size)
+            kept, crd, is_kept = _matches(crd, numbers, size)
+            fibre = Fibres(pos, crd, kept, is_kept)
             if pos is not None and not is_increasing(numbers):
-                order, _ = sorting([Fibres(pos, crd, kept).owners(), crd], [len(pos) - 1, len(numbers)], len(kept))
-                kept, crd = kept.take(order), crd.take(order)
-            fibre = Fibres(pos, crd, kept)
+                pos = fibre.starts()
+                order, (_, crd) = sorting([fibre.owners(), crd], [len(pos) - 1, len(numbers)], len(kept))
+                kept, fibre = kept.take(order), Fibres(pos, crd)
             places = take(places, kept) if isinstance(places, np.ndarray) else kept + places.start
         fibres.append(fibre)
     return fibres, places
@@ -224,48 +250,55 @@ def as_array(numbers: Numbers) -> np.ndarray:
     return np.arange(numbers.start, numbers.stop, numbers.step) if isinstance(numbers, range) else numbers
 
 
-def _matches(coordinates: np.ndarray, numbers: Numbers, size: int) -> tuple[np.ndarray, np.ndarray]:
-    """Find coordinates among the selected numbers; return the indices of the coordinates found, and their positions in ``numbers``.
+def _matches(coordinates: np.ndarray, numbers: Numbers, size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+    """Find coordinates among the selected numbers.
 
-    A coordinate that ``numbers`` repeats is found several times.
+    Returns:
+        The indices of the coordinates found, their positions in ``numbers``, and for each coordinate whether it is found. If ``numbers``
+        repeats some, their coordinates are found several times, and the last result is None.
 
-    >>> [part.tolist() for part in _matches(np.array([4, 0, 2]), np.array([2, 4, 2]), 5)]
+    >>> [part.tolist() for part in _matches(np.array([4, 0, 2]), np.array([2, 4]), 5)]
+    [[0, 2], [1, 0], [True, False, True]]
+    >>> [part.tolist() for part in _matches(np.array([4, 0, 2]), np.array([2, 4, 2]), 5)[:2]]
     [[0, 2, 2], [1, 0, 2]]
     """
     if isinstance(numbers, range) and numbers.step == 1:
         first, last = max(numbers.start, 0), min(numbers.stop, size)
-        kept = np.flatnonzero(coordinates == first if last - first == 1 else (coordinates >= first) & (coordinates < last))
-        return kept, take(coordinates, kept) - np.promote_types(coordinates.dtype, np.int16).type(numbers.start)
+        is_kept = coordinates == first if last - first == 1 else (coordinates >= first) & (coordinates < last)
+        kept = np.flatnonzero(is_kept)
+        return kept, take(coordinates, kept) - np.promote_types(coordinates.dtype, np.int16).type(numbers.start), is_kept
     if isinstance(numbers, range):
         offsets = coordinates.astype(np.int64) - numbers.start
         places = offsets // numbers.step
-        kept = np.flatnonzero((places * numbers.step == offsets) & (places >= 0) & (places < len(numbers)))
-        return kept, places.take(kept)
+        is_kept = (places * numbers.step == offsets) & (places >= 0) & (places < len(numbers))
+        kept = np.flatnonzero(is_kept)
+        return kept, places.take(kept), is_kept
     if size > tuning.COUNTED_COORDINATES * max(len(coordinates), 1 << 10):  # number the coordinates that occur
         occurring, ranks = np.unique(np.concatenate([numbers, coordinates]), return_inverse=True)
         numbers, coordinates, size = ranks[: len(numbers)], ranks[len(numbers) :], len(occurring)
     counts = np.bincount(numbers, minlength=size)
-    kept = np.flatnonzero(take(counts != 0, coordinates))
+    is_kept = take(counts != 0, coordinates)
+    kept = np.flatnonzero(is_kept)
     coordinates = take(coordinates, kept)
     if counts.max(initial=0) <= 1:
-        ranks = np.zeros(size, np.int64)
+        ranks = np.zeros(size, np.int32 if size <= INT32_MAX else np.int64)
         ranks[numbers] = np.arange(len(numbers))
-        return kept, take(ranks, coordinates)
+        return kept, take(ranks, coordinates), is_kept
     repeats = counts.take(coordinates)
     check_entries(int(repeats.sum()), 2, COORDINATE, "the result", f"{len(numbers)} indices", FEWER)
     places = ranges((np.cumsum(counts) - counts).take(coordinates), repeats)
-    return np.repeat(kept, repeats), np.argsort(numbers, kind="stable").take(places)
+    return np.repeat(kept, repeats), np.argsort(numbers, kind="stable").take(places), None
 
 
-def entries_of(pattern: Pattern, kept: np.ndarray) -> Pattern:
-    """The pattern of some values of a pattern with fibres, at increasing positions. O(nnz).
+def entries_of(pattern: Pattern, is_kept: np.ndarray, kept: np.ndarray) -> Pattern:
+    """The pattern of some values of a pattern with fibres, given as a mask and as positions. O(nnz).
 
     >>> by_rows = pack(np.array([[0, 0, 1], [0, 2, 1]]), (2, 3), Format("ds"))[0]
-    >>> [array.tolist() for array in entries_of(by_rows, np.array([1])).arrays[1]]
+    >>> [array.tolist() for array in entries_of(by_rows, np.array([False, True, False]), np.array([1])).arrays[1]]
     [[0, 1, 1], [2]]
     """
     (*above, last), _ = restricted(pattern, list(map(range, pattern.shape)))
-    return pattern_of(pattern.format, pattern.shape, [*above, last.of(kept)], len(kept), pattern.index_dtype)
+    return pattern_of(pattern.format, pattern.shape, [*above, last.of(kept, is_kept)], len(kept), pattern.index_dtype)
 
 
 def columns_of(sizes: Sequence[int], fibres: Sequence[Fibres]) -> list[np.ndarray]:
@@ -277,10 +310,9 @@ def columns_of(sizes: Sequence[int], fibres: Sequence[Fibres]) -> list[np.ndarra
     """
     columns: list[np.ndarray] = []
     above = np.arange(len(fibres[-1].coordinates) if fibres else prod(sizes))  # the position of each entry in the level above
-    for level in reversed(fibres):
-        fibre = level.of(above)
-        columns.append(fibre.coordinates)
-        above = fibre.owners()
+    for fibre in reversed(fibres):
+        columns.append(fibre.coordinates.take(above))
+        above = fibre.owners().take(above)
     return [*np.unravel_index(above, (1, *sizes))[1:], *reversed(columns)]
 
 
@@ -296,14 +328,14 @@ def pattern_of(format: Format, shape: tuple[int, ...], fibres: Sequence[Fibres],
     dtype = index_dtype_for(format.sizes(shape), count, index_dtype)
     levels = format.levels[len(format.levels) - len(fibres) :]
     arrays: list[tuple[torch.Tensor, ...]] = []
-    used = None  # the positions that have children in the level below; None for all
+    used, is_used = None, None  # the positions that have children in the level below; None for all
     for at, (level, fibre) in reversed(list(enumerate(zip(levels, fibres, strict=True)))):
-        pos, coordinates, used = fibre if used is None else fibre.of(used)
-        if pos is not None and used is not None:
-            pos, used = starts_of_runs(np.bincount(used, minlength=pos[-1])).take(pos), None
-            if at:
-                used = np.flatnonzero(np.diff(pos))
-                pos = np.append(pos.take(used), pos[-1])
+        fibre = fibre if used is None else fibre.of(used, is_used)
+        pos, coordinates, used, is_used = fibre._replace(pos=fibre.starts())
+        if pos is not None:
+            is_used = pos[1:] != pos[:-1]
+            used = None if at == 0 or is_used.all() else np.flatnonzero(is_used)
+            pos = pos if used is None else np.append(pos.take(used), pos[-1])
         stored = (coordinates,) if pos is None else (pos, coordinates)
         named = zip(level.arrays[-len(stored) :], stored, strict=True)
         arrays.insert(0, tuple(torch.from_numpy(array.astype(level.array_dtype(name) or dtype, copy=False)) for name, array in named))

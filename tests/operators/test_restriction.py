@@ -12,8 +12,10 @@ import torch
 from dense_values import as_dense
 
 import numscorch as ns
+from numscorch.schedule import tuning
+from numscorch.tensors.coordinate_order import sorting
 from numscorch.tensors.packing import coordinates, pack
-from numscorch.tensors.restriction import has_fibres
+from numscorch.tensors.restriction import counted_before, has_fibres
 from numscorch.tensors.validate import validate
 
 LISTED_BY_COLUMNS = "(i, j) -> (j: compressed(unique=False), i: singleton)"
@@ -260,3 +262,26 @@ def test_joins_keep_the_sizes_of_indices() -> None:
     assert torch.cat([A, A]).pattern.index_dtype == torch.cat([A, A], 1).pattern.index_dtype == "int32"
     B = ns.from_coo([[0], [2**31]], [1.0], (2, 2**31 + 1), ns.CSR)
     assert torch.cat([ns.from_coo([[1], [3]], [2.0], (2, 4), ns.CSR), B], 1).indices().tolist() == [[0, 1], [2**31 + 4, 3]]
+
+
+# ---- helpers on whole arrays
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+def test_helpers_on_arrays_agree_with_plain_numpy(dtype: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tuning, "SORTED_KEYS", 8)
+    numbers = np.random.default_rng(4)
+    for _ in range(50):
+        counts = numbers.integers(0, 5, int(numbers.integers(0, 40)))
+        pos = np.concatenate([[0], np.cumsum(counts)]).astype(dtype)
+        mask = numbers.random(pos[-1]) < 0.5
+        before = counted_before(mask, pos)
+        assert before.tolist() == [int(mask[:place].sum()) for place in pos]
+        columns = numbers.integers(0, 6, pos[-1]).astype(dtype)
+        for size in (6, 2**62):  # keys of coordinates below 2**62 exceed 63 bits
+            rows = np.repeat(np.arange(len(counts)), counts)
+            for first in (rows, numbers.permutation(rows)):
+                order, ordered = sorting([first, columns], (len(counts), size), len(columns))
+                expected = np.lexsort((columns, first))
+                assert order.tolist() == expected.tolist()
+                assert [column.tolist() for column in ordered] == [first[expected].tolist(), columns[expected].tolist()]
