@@ -165,6 +165,9 @@ class Singleton(AppendedCoordinates, Branchless):
 
     letter: ClassVar[str] = "o"
 
+    def determines(self, at: int, missing: frozenset[int]) -> bool:
+        return missing == {at}
+
     def pack(self, entries: Entries) -> tuple[Level, Arrays, np.ndarray, int]:
         check_width(self.bits, entries.size)
         invalid = np.flatnonzero(entries.children != 1)

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from .derived_formats import runs_of
 from .format import Format
 from .index import Access, IndexVar, Specialize, Stmt, Tile, is_relation, operands_of, result_of, unwrap
+from .level import Level
 
 
 def can_be_placed(fmt: Format) -> bool:
@@ -77,9 +78,14 @@ def _determined(operands: Sequence[Access], known: set[IndexVar]) -> set[IndexVa
     for access in operands:
         levels = access.tensor.format.levels
         missing = frozenset(at for at in range(len(levels)) if access.level_var(at) not in known)
-        if missing and any(level.determines(at, missing) for at, level in enumerate(levels)):
+        if missing and any(_computes(levels, at, missing) for at in range(len(levels))):
             determined |= {access.level_var(at) for at in missing}
     return determined
+
+
+def _computes(levels: Sequence[Level], at: int, missing: frozenset[int]) -> bool:
+    """Whether a level computes the coordinates of the levels ``missing``. A singleton level does below levels without repeated rows."""
+    return levels[at].determines(at, missing) and all(level.is_unique for level in levels[:at])
 
 
 def in_storage_order(result: Access, operands: Sequence[Access], order: Sequence[IndexVar]) -> bool:
@@ -91,11 +97,28 @@ def in_storage_order(result: Access, operands: Sequence[Access], order: Sequence
     unordered = {
         access.level_var(at) for access in operands for at, level in enumerate(access.tensor.format.levels) if not level.is_ordered
     }
-    for access in filter(is_relation, operands):
+    for access in operands:
+        if not is_relation(access):
+            walked = _without_single(access, set(result.indices), walked)
+            continue
         walked = _renamed(access, set(result.indices), walked)
         unordered |= set(access.indices) if unordered & set(access.indices) else set()
     storage_order = [result.level_var(at) for at in range(len(result.indices))]
     return walked == storage_order and not unordered & set(storage_order[:-1])
+
+
+def _without_single(access: Access, known: set[IndexVar], order: list[IndexVar]) -> list[IndexVar]:
+    """The loop order without loops of one iteration: their coordinates follow from those of the loops around them."""
+    levels, variables = access.tensor.format.levels, [access.level_var(at) for at in range(len(access.indices))]
+    for at, var in enumerate(variables):
+        if (
+            var in order
+            and var not in known
+            and _computes(levels, at, frozenset({at}))
+            and set(variables[:at]) <= set(order[: order.index(var)])
+        ):
+            order = [other for other in order if other != var]
+    return order
 
 
 def _renamed(access: Access, known: set[IndexVar], order: list[IndexVar]) -> list[IndexVar]:

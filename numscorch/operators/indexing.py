@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from ..convert.row_selection import with_rows
 from ..convert.values import densified, looked_up, values_of
 from ..errors import IndexKindError, OperandError, RangeError, SizeError, UnsupportedError
 from ..frontend.broadcasting import broadcast_shape
@@ -43,6 +44,9 @@ def select_coordinates(input: SparseTensor, selections: Sequence[Selection]) -> 
     remaining = [d for d, selection in enumerate(selections) if not isinstance(selection, int)]
     key = None if any(isinstance(selection, np.ndarray) for selection in selections) else ("selected", *selections)
     shape = tuple(len(selected[d]) for d in remaining)
+    input, selected = with_rows(input, selected)
+    if len(shape) == input.ndim and all(map(is_whole, selected, input.shape)):
+        return input
     return rebuilt(input, key, shape, lambda: restrict(input.pattern, selected, remaining, fitting(input, shape, True)))
 
 

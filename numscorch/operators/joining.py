@@ -26,10 +26,10 @@ from ..tensors.arrays import as_shape
 from ..tensors.modes import as_numpy
 from ..tensors.packing import coordinates, index_dtype_for
 from ..tensors.pattern import Pattern
-from ..tensors.restriction import Numbers, has_fibres, pattern_of, restricted
+from ..tensors.restriction import Numbers, has_fibres
 from ..tensors.sparse_tensor import SparseTensor
 from ..tensors.torch_layouts import COMPRESSED
-from .indexing import narrow, select
+from .indexing import narrow, select, select_coordinates
 from .naming import with_name
 from .reshaping import RESHAPING, check_copies, fitting, normalize_dim, unsqueeze
 
@@ -223,12 +223,13 @@ def _join_levels(tensors: Sequence[SparseTensor], dims: Sequence[int], shape: tu
         blocks = np.split(np.arange(len(parents)), above * np.cumsum(widths)[:-1])
         parents = np.concatenate([block.reshape(above, width) for block, width in zip(blocks, widths, strict=True)], axis=1).reshape(-1)
     sizes = (len(parents), *format.sizes(shape)[first:])
-    below_parents = Pattern(Format.flat((Dense(), *format.levels[first:])), sizes, tuple(arrays), dtype)
-    fibres, places = restricted(below_parents, [parents, *map(range, sizes[1:])])
+    joined = SparseTensor.trusted(Pattern(Format.flat((Dense(), *format.levels[first:])), sizes, tuple(arrays), dtype), values)
+    if above > 1:
+        joined = select_coordinates(joined, [parents, *map(range, sizes[1:])])
+    _, *arrays = joined.pattern.arrays
     if first == at:
-        fibres[0] = fibres[0]._replace(pos=fibres[0].pos[:: len(tensors)].copy())
-    values = values.index_select(0, torch.from_numpy(places)) if isinstance(places, np.ndarray) else values
-    return SparseTensor.trusted(pattern_of(format, shape, fibres, len(values)), values)
+        arrays[0] = (arrays[0][0][:: len(tensors)].clone(), *arrays[0][1:])
+    return SparseTensor.trusted(Pattern(format, shape, (*((),) * first, *arrays), dtype), joined.values)
 
 
 def _concatenation(name: str, form: Callable[[Any], Any], dim: int) -> Callable[..., Any]:

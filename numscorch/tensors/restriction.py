@@ -216,6 +216,18 @@ def restricted(pattern: Pattern, selected: Sequence[Numbers]) -> tuple[list[Fibr
     return fibres, places
 
 
+def positions_below(sizes: Sequence[int], selected: Sequence[Numbers]) -> np.ndarray:
+    """The positions of the selected coordinates in the last of several dense levels.
+
+    >>> positions_below((2, 3), (range(2), np.array([2, 0]))).tolist()
+    [2, 0, 5, 3]
+    """
+    places: Numbers = range(1)
+    for size, numbers in zip(sizes, selected, strict=True):
+        places = _below_dense(places, size, numbers)
+    return as_array(places)
+
+
 def _below_dense(places: Numbers, size: int, numbers: Numbers) -> Numbers:
     """The positions of the selected coordinates of a dense level, whose parents are at ``places``."""
     if isinstance(places, range) and isinstance(numbers, range) and (numbers == range(size) or (numbers.step == 1 and len(places) == 1)):

@@ -12,6 +12,11 @@ import torch
 from dense_values import as_dense
 
 import numscorch as ns
+from numscorch.convert import row_selection
+from numscorch.ir.format import Format
+from numscorch.ir.index import IndexVar, TensorVar, accesses_in
+from numscorch.ir.notation import parse_stmt
+from numscorch.ir.scatter import in_storage_order, visits_once
 from numscorch.schedule import tuning
 from numscorch.tensors.coordinate_order import sorting
 from numscorch.tensors.packing import coordinates, pack
@@ -285,3 +290,66 @@ def test_helpers_on_arrays_agree_with_plain_numpy(dtype: Any, monkeypatch: pytes
                 expected = np.lexsort((columns, first))
                 assert order.tolist() == expected.tolist()
                 assert [column.tolist() for column in ordered] == [first[expected].tolist(), columns[expected].tolist()]
+
+
+# ---- rows selected by kernels
+
+
+@pytest.fixture
+def kernels_pay(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("COMPILE_ENTRIES", "SELECTED_ENTRIES"):
+        monkeypatch.setattr(tuning, name, 0)
+
+
+@pytest.mark.parametrize("fmt", ["CSR", "CSC", "dds", "dss", BATCH_OF_LISTS, "(i, j, k) -> (k: dense, i: compressed, j: compressed)"])
+def test_kernels_select_rows_and_join(fmt: str, scale: Callable[[int], int], interpreted: None, kernels_pay: None) -> None:
+    test_selections_of_every_dimension(fmt, scale, None)
+    test_joins_along_every_dimension(fmt, scale, None)
+
+
+@pytest.mark.parametrize(
+    "dtype", [torch.bool, torch.int8, torch.bfloat16, torch.int32, torch.float32, torch.int64, torch.complex64, torch.complex128]
+)
+def test_kernels_select_values_of_any_type(dtype: torch.dtype, kernels_pay: None) -> None:
+    values = torch.tensor([1, -0.0, torch.nan, torch.inf, 5, 0])
+    values = values.to(dtype) if dtype.is_floating_point or dtype.is_complex else torch.tensor([1, 0, -7, 3, 5, 0]).to(dtype)
+    A = ns.from_csr([0, 2, 2, 5, 6], [0, 3, 0, 1, 2, 3], values, (4, 4))
+    rows = torch.tensor([2, 1, 0, 2])
+    for B in (A, wide(A)):
+        part = B[rows]
+        check_arrays(part)
+        assert part.dtype == dtype
+        assert part.pattern.index_dtype == B.pattern.index_dtype
+        raw = (t.contiguous().view(torch.uint8).tolist() for t in (part.values, values[[2, 3, 4, 0, 1, 2, 3, 4]]))
+        assert next(raw) == next(raw)
+
+
+def test_gradients_flow_through_selected_rows(kernels_pay: None) -> None:
+    leaf = torch.arange(1.0, 5.0, requires_grad=True)
+    A = ns.from_csr([0, 1, 1, 4], [1, 0, 1, 2], leaf, (3, 3))
+    part = A[torch.tensor([2, 0, 2])]
+    (part.values * torch.arange(7.0)).sum().backward()
+    assert leaf.grad.tolist() == [3, 4, 6, 8]
+    slope = torch.func.grad(lambda values: A.with_values(values)[torch.tensor([2, 0])].values[:2].sum())(leaf.detach())
+    assert slope.tolist() == [0, 1, 1, 0]
+    with torch.inference_mode():
+        assert A.with_values(leaf.detach())[torch.tensor([0, 2, 1])].values.tolist() == [1, 2, 3, 4]
+
+
+def test_few_rows_are_selected_without_a_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(row_selection, "launch", lambda *args: pytest.fail("a kernel runs"))
+    A = ns.from_torch(torch.eye(5))
+    assert torch.equal(A[torch.tensor([3, 1])].to_dense(), torch.eye(5)[[3, 1]])
+
+
+def test_a_row_of_one_entry_is_no_sum() -> None:
+    """A singleton level below unique levels determines its coordinate, so that rows are appended without a workspace."""
+    one, some = Format("(i, j) -> (i: dense, j: singleton)"), ns.COO(2)
+    for first, is_appended in ((one, True), (Format("(i, j) -> (i: compressed, j: singleton)"), True), (some, False), (ns.CSR, False)):
+        tensors = {"S": TensorVar("S", first), "A": TensorVar("A", ns.CSR)}
+        stmt = parse_stmt("R[i,k] = S[i,j] * A[j,k]", {**tensors, "R": TensorVar("R", ns.CSR)})
+        result, operands = stmt.lhs, list(accesses_in(stmt.rhs))
+        i, j, k = map(IndexVar, "ijk")
+        assert visits_once(result, operands, (i, j, k)) == is_appended
+        assert (visits_once(result, operands, (i, j, k)) and in_storage_order(result, operands, (i, j, k))) == is_appended
+        assert not in_storage_order(result, operands, (j, i, k))
