@@ -340,8 +340,7 @@ def eliminate_zeros(input: Any) -> Any:
     if not isinstance(input, SparseTensor):
         return input
     pattern, values = input.pattern, of_entries(input.pattern, input.values) if has_gaps(input.pattern) else input.values
-    plain = values.detach()
-    is_kept = as_numpy(plain.float() if plain.dtype == torch.bfloat16 else plain) != 0  # a tenth of torch's time
+    is_kept = as_numpy(values.detach().to(torch.bool))  # a tenth of the time of a comparison
     kept = np.flatnonzero(is_kept)
     if len(kept) == len(values):
         return input

@@ -12,7 +12,8 @@ import numpy as np
 import torch
 
 from ..convert.construct import assemble, from_torch
-from ..convert.conversions import is_wide_enough
+from ..convert.conversions import is_wide_enough, shares
+from ..convert.matrices import CSR_LEVELS
 from ..convert.values import values_of
 from ..errors import RangeError, SizeError, UnsupportedError
 from ..frontend.datatypes import result_type
@@ -182,10 +183,14 @@ def join_entries(tensors: Sequence[SparseTensor], dims: Sequence[int], format: F
     """
     first = tensors[0]
     shape = as_shape([sum(t.shape[d] for t in tensors) if d in dims else size for d, size in enumerate(first.shape)])
-    check_copies(sum(t.nnz for t in tensors), shape, first)
+    count = sum(t.nnz for t in tensors)
+    check_copies(count, shape, first)
     target = fitting(first, shape, True) if format is None else format
     if joins_levels(target, dims) and is_wide_enough(target, shape):
         return _join_levels([t.to(target) for t in tensors], dims, shape)
+    by_rows = Format(CSR_LEVELS, target.parts) if target.is_plain and len(shape) == 2 else target
+    if by_rows != target and shares(target, by_rows, shape, count):  # COO and DCSR along the inner dimension
+        return join_entries(tensors, dims, by_rows).to(target)
     sizes = np.array([[t.shape[d] * (d in dims) for d in range(t.ndim)] for t in tensors], np.int64)
     starts = sizes.cumsum(axis=0) - sizes
     places = [as_numpy(coordinates(t.pattern)) + start[:, None] for t, start in zip(tensors, starts, strict=True)]

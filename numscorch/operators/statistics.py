@@ -136,10 +136,19 @@ def nansum(input: SparseTensor, dim: Dim = None, keepdim: bool = False, *, dtype
     return total(input.with_values(input.values.masked_fill(input.values.isnan(), 0)), dim, keepdim, dtype=dtype)
 
 
+def count_nonzero(input: SparseTensor, dim: Dim = None) -> Any:
+    """The number of entries that are not 0, over one, several or all dimensions.
+
+    >>> import numscorch as ns
+    >>> count_nonzero(ns.from_torch(torch.tensor([[3.0, 4.0], [0.0, 2.0]])), 0)
+    tensor([1, 2])
+    """
+    values = at_entries(input.pattern, torch.detach, input.values)
+    return torch.count_nonzero(values) if dim is None else total(input.with_values(values.to(torch.bool).to(torch.int64)), dim)
+
+
 STATISTICS: dict[str, Callable[..., Any]] = {
-    "count_nonzero": lambda input, dim=None: (
-        torch.count_nonzero(at_entries(input.pattern, torch.detach, input.values)) if dim is None else total(input != 0, dim)
-    ),
+    "count_nonzero": count_nonzero,
     "logsumexp": logsumexp,
     "nansum": nansum,
     "norm": norm,

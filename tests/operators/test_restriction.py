@@ -17,6 +17,7 @@ from numscorch.ir.format import Format
 from numscorch.ir.index import IndexVar, TensorVar, accesses_in
 from numscorch.ir.notation import parse_stmt
 from numscorch.ir.scatter import in_storage_order, visits_once
+from numscorch.operators import joining
 from numscorch.schedule import tuning
 from numscorch.tensors.coordinate_order import sorting
 from numscorch.tensors.packing import coordinates, pack
@@ -353,3 +354,35 @@ def test_a_row_of_one_entry_is_no_sum() -> None:
         assert visits_once(result, operands, (i, j, k)) == is_appended
         assert (visits_once(result, operands, (i, j, k)) and in_storage_order(result, operands, (i, j, k))) == is_appended
         assert not in_storage_order(result, operands, (j, i, k))
+
+
+@pytest.mark.parametrize("fmt", ["COO(2)", "DCSR", "DCSC", LISTED_BY_COLUMNS])
+def test_lists_are_joined_along_the_inner_dimension_as_rows(fmt: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(joining, "assemble", lambda *args: pytest.fail("entries are sorted"))
+    full, other = torch.eye(4)[:, [2, 0, 1]], torch.ones(4, 2)
+    leaf = torch.ones(8, requires_grad=True)
+    dim = 0 if fmt in ("DCSC", LISTED_BY_COLUMNS) else 1
+    parts = [full, other] if dim else [full.t(), other.t()]
+    first, second = (ns.from_torch(part, fmt) for part in parts)
+    joined = torch.cat([first, second.with_values(leaf)], dim)
+    assert joined.format == first.format
+    check_arrays(joined)
+    assert torch.equal(joined.to_dense().detach(), torch.cat(parts, dim))
+    (joined.values * 3).sum().backward()
+    assert leaf.grad.tolist() == [3.0] * 8
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.bool, torch.int8, torch.complex64])
+@pytest.mark.parametrize("fmt", ["CSR", "COO(2)", "DCSC", "BCSR(2, 2)", "dd"])
+def test_nonzeros_are_counted(fmt: str, dtype: torch.dtype) -> None:
+    A, full = drawn(np.random.default_rng(5), fmt, 2)
+    A, full = A.to(dtype), full.to(dtype)
+    for dim in (None, 0, 1, (0, 1)):
+        counted, expected = torch.count_nonzero(A, dim), torch.count_nonzero(full, dim)
+        assert counted.dtype == torch.int64
+        assert torch.equal(counted, expected)
+
+
+def test_not_a_number_is_counted_and_minus_zero_is_not() -> None:
+    A = ns.from_coo([[0, 0, 1], [0, 1, 1]], torch.tensor([torch.nan, -0.0, 1.0], requires_grad=True), (2, 2), ns.CSR)
+    assert torch.count_nonzero(A, 1).tolist() == [1, 1]
