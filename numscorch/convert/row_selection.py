@@ -17,7 +17,7 @@ from ..runtime.plans import launch
 from ..schedule import tuning
 from ..tensors.modes import made_outside
 from ..tensors.pattern import Pattern
-from ..tensors.restriction import Numbers, has_fibres, positions_below
+from ..tensors.restriction import Numbers, has_fibres, is_increasing, positions_below
 from ..tensors.sparse_tensor import SparseTensor
 from .conversions import can_copy, converted_so_far, is_wide_enough
 
@@ -50,7 +50,9 @@ def with_rows(A: SparseTensor, selected: list[Numbers]) -> tuple[SparseTensor, l
     if not any(isinstance(selected[d], np.ndarray) for d in leading) or not (has_fibres(format) and format.is_ordered):
         return A, selected
     parents, rows = prod(sizes[:depth]), positions_below(sizes[:depth], [selected[d] for d in leading])
-    if not A.nnz or len(rows) > parents or not is_wide_enough(format, A.shape):
+    pos = A.pattern.level_arrays(depth)[0]
+    is_small = len(rows) <= parents and (is_increasing(rows) or int((pos.take(rows + 1) - pos.take(rows)).sum()) <= pos[-1])
+    if not A.nnz or not is_small or not is_wide_enough(format, A.shape):  # of repeated rows, the result may exceed the index type
         return A, selected
     source = Format.flat((Dense(), *format.levels[depth:]))
     entries = A.nnz * len(rows) // parents
