@@ -47,7 +47,8 @@ def with_rows(A: SparseTensor, selected: list[Numbers]) -> tuple[SparseTensor, l
     format, sizes = A.format, A.format.sizes(A.shape)
     depth = len(list(takewhile(lambda level: isinstance(level, Dense), format.levels)))
     leading = format.mode_order[:depth]
-    if not any(isinstance(selected[d], np.ndarray) for d in leading) or not (has_fibres(format) and format.is_ordered):
+    has_rows = has_fibres(format) and format.is_ordered and depth < format.order
+    if not (has_rows and any(isinstance(selected[d], np.ndarray) for d in leading)):
         return A, selected
     parents, rows = prod(sizes[:depth]), positions_below(sizes[:depth], [selected[d] for d in leading])
     pos = A.pattern.level_arrays(depth)[0]
