@@ -250,8 +250,9 @@ def from_coo(
         format,
         "without assume_sorted=True, from_coo sorts and sums them" if assume_sorted else None,
         check_invariants=check_invariants,
+        copy=copy,
     )
-    return owned(A, indices, *_arrays(values)) if copy else A
+    return owned(A, values) if copy and not isinstance(values, torch.Tensor) else A
 
 
 def _arrays(values: object) -> tuple[object, ...]:
@@ -267,8 +268,12 @@ def _from_entries(
     suggestion: str | None,
     *,
     check_invariants: bool,
+    copy: bool = False,
 ) -> SparseTensor:
-    """Implement ``from_coo``; if ``suggestion`` is given, entries must be sorted, and the error for unsorted entries ends with it."""
+    """Implement ``from_coo``; if ``suggestion`` is given, entries must be sorted, and the error for unsorted entries ends with it.
+
+    ``copy`` copies coordinates that become index arrays; values may be shared.
+    """
     size = as_shape(shape)
     target = COO(len(size)) if format is None else as_format(format)
     check_order(target, size)
@@ -278,29 +283,31 @@ def _from_entries(
         raise SizeError(f"indices has shape {tuple(table.shape)}, but shape {size} needs ({len(size)}, nnz){hint}")
     if table.shape[1] != len(entries):
         raise SizeError(f"indices has {table.shape[1]} entries, but values has {len(entries)}: pass one value for each entry")
+    array = as_numpy(table)
     if check_invariants:
-        check_coordinates(as_numpy(table), size)
+        check_coordinates(array, size)
     listed = list_for(target, size, len(entries))
     is_list, is_trusted = target == listed, suggestion is not None and not check_invariants
-    dtype = index_dtype_for(size, len(entries), as_numpy(table).dtype if is_list else None)
-    if listed is not None and (is_trusted or is_increasing(as_numpy(table), target.mode_order)):
-        rows = [row.to(getattr(torch, dtype.name)) for row in table]  # apart, since CSR keeps one of them only
+    dtype = index_dtype_for(size, len(entries), array.dtype if is_list else None)
+    if listed is not None and (is_trusted or is_increasing(array, target.mode_order)):
+        rows = [row.to(torch_dtype_of(dtype), copy=copy) for row in table]  # apart, since CSR keeps one of them only
         A = adopted(rows, entries, size, listed)
         return A if is_list else noted(SparseTensor(regrouped(A.pattern, target), A.values), "a list of entries")
     by_rows = range(len(size))
-    if (
-        suggestion is not None
-        and check_invariants
-        and not any(is_increasing(as_numpy(table), order) for order in (by_rows, target.mode_order))
-    ):
-        raise disordered_entry(as_numpy(table), by_rows, suggestion)
-    return noted(assemble(as_numpy(table), entries, size, target, dtype if is_list else None), "a list of entries")
+    if suggestion is not None and check_invariants and not any(is_increasing(array, order) for order in (by_rows, target.mode_order)):
+        raise disordered_entry(array, by_rows, suggestion)
+    return noted(assemble(array, entries, size, target, dtype if is_list else None), "a list of entries")
+
+
+def torch_dtype_of(index_dtype: np.dtype) -> torch.dtype:
+    """torch's data type of indices, int32 or int64."""
+    return torch.int64 if index_dtype == np.int64 else torch.int32
 
 
 def adopted(indices: Sequence[torch.Tensor], values: torch.Tensor, shape: tuple[int, ...], format: Format) -> SparseTensor:
     """Create a COO tensor that shares sorted coordinates as its index arrays."""
     count = len(values)
-    dtype = torch.from_numpy(np.empty(0, index_dtype_for(shape, count, as_numpy(indices[0]).dtype))).dtype
+    dtype = torch_dtype_of(index_dtype_for(shape, count, as_numpy(indices[0]).dtype))
     rows = [indices[d].to(dtype).contiguous() for d in format.mode_order]
     pos = torch.tensor([0, count], dtype=dtype)
     return SparseTensor(Pattern(format, shape, ((pos, rows[0]), *((row,) for row in rows[1:]))), values)
@@ -314,8 +321,10 @@ def assemble(
     few = is_sortable and len(values) <= tuning.SORTED_LIST
     if not few and (tensor := coalesced(indices, values, shape, format, dtype)) is not None:
         return tensor
-    packed = sorted_list if is_sortable else pack
-    pattern, slots, order = packed(indices.astype(np.int64, copy=False), shape, format, dtype)
+    if is_sortable:
+        pattern, slots, order = sorted_list(indices, shape, format, dtype)
+    else:
+        pattern, slots, order = pack(indices.astype(np.int64, copy=False), shape, format, dtype)
     ordered = values if is_identity(order, len(values)) else values.index_select(0, torch.from_numpy(order))
     if slots is None or is_identity(slots, pattern.nnz):
         return SparseTensor(pattern, ordered)

@@ -89,12 +89,14 @@ def to_format(A: SparseTensor, format: Format) -> SparseTensor:
     if format == A.format:
         return A
     derived, moved = A.pattern.derived, ("moved", format)
-    is_new = ("converted", format) not in derived and moved not in derived
-    if is_new and can_copy(A.values) and (steps := _kernels_for(A.pattern, format)):
-        copy = _copied(A, steps)
-        note_conversion(A.pattern, copy.pattern, copy.values.nbytes)
-        return type(A).trusted(derived.setdefault(moved, copy.pattern), copy.values)
-    conversion = converted(A.pattern, format)
+    conversion: Conversion | None = derived.get(("converted", format))
+    if conversion is None:
+        steps = _kernels_for(A.pattern, format)
+        if steps and moved not in derived and can_copy(A.values):
+            copy = _copied(A, steps)
+            note_conversion(A.pattern, copy.pattern, copy.values.nbytes)
+            return type(A).trusted(derived.setdefault(moved, copy.pattern), copy.values)
+        conversion = _remembered(A.pattern, format, steps)
     return type(A).trusted(conversion.pattern, conversion.tensor(A._values))
 
 
@@ -145,9 +147,13 @@ def converted(pattern: Pattern, format: Format) -> Conversion:
     [1.0, 3.0, 2.0]
     """
     conversion: Conversion | None = pattern.derived.get(("converted", format))
-    if conversion is None:
-        conversion = pattern.remember(("converted", format), lambda: _converted(pattern, format))
-        note_conversion(pattern, conversion.pattern)
+    return _remembered(pattern, format, _kernels_for(pattern, format)) if conversion is None else conversion
+
+
+def _remembered(pattern: Pattern, format: Format, steps: Sequence[Format]) -> Conversion:
+    """Convert a pattern by kernels for these formats, or without kernels, and cache the conversion with the pattern."""
+    conversion = pattern.remember(("converted", format), lambda: _converted(pattern, format, steps))
+    note_conversion(pattern, conversion.pattern)
     return conversion
 
 
@@ -160,11 +166,12 @@ def note_conversion(source: Pattern, target: Pattern, values: int = 0) -> None:
         note("transposition" if source.format.levels == target.format.levels else "conversion", what, index + values)
 
 
-def _converted(pattern: Pattern, format: Format) -> Conversion:
+def _converted(pattern: Pattern, format: Format, steps: Sequence[Format]) -> Conversion:
+    if steps:
+        return _numbered(pattern, steps)
     if shares(pattern.format, format, pattern.shape, pattern.nnz):
         return Conversion(regrouped(pattern, format), None, None)
-    steps = _kernels_for(pattern, format)
-    return _numbered(pattern, steps) if steps else _packed(pattern, format)
+    return _packed(pattern, format)
 
 
 def shares(source: Format, target: Format, shape: Sequence[int], nnz: int) -> bool:

@@ -121,8 +121,8 @@ def sorts(pattern: Pattern, target: Format) -> bool:
     """
     if not _can_sort(pattern.format, target):
         return False
-    pos, crd = pattern.arrays[-1]
-    return fit_into_keys((len(pos) - 1, pattern.format.sizes(pattern.shape)[-1]), len(crd))
+    rows, count = pattern.counts[-2:]
+    return fit_into_keys((rows, pattern.format.sizes(pattern.shape)[-1]), count)
 
 
 @lru_cache(maxsize=1024)
@@ -163,16 +163,16 @@ def sorted_rows(pattern: Pattern, target: Format) -> tuple[Pattern, np.ndarray]:
     [1, 0]
     """
     pos, crd = pattern.level_arrays(len(pattern.format.levels) - 1)
-    rows, is_transposed = _row_of_each(pos), pattern.format.parts != target.parts
-    extents = len(pos) - 1, pattern.format.sizes(pattern.shape)[-1]
-    step = -1 if is_transposed else 1
-    (first, second), order, is_first = sorted_columns((rows, crd)[::step], extents[::step])
-    children = torch.from_numpy(second.astype(crd.dtype))
-    if is_transposed:
-        starts = starts_of(torch.from_numpy(first.astype(crd.dtype)), extents[1], pattern.index_dtype)
+    rows, extents = _row_of_each(pos), (len(pos) - 1, pattern.format.sizes(pattern.shape)[-1])
+    if pattern.format.parts != target.parts:  # rows are in order already
+        (first,), order, _ = sorted_columns([crd], extents[1:])
+        children = torch.from_numpy(rows).index_select(0, torch.from_numpy(order))
+        starts = starts_of(torch.from_numpy(first), extents[1], pattern.index_dtype)
         return Pattern(target, pattern.shape, ((), (starts, children)), pattern.index_dtype), order
+    (_, second), order, is_first = sorted_columns((rows, crd), extents)
     if is_first.all():
         pattern.remember("disorder", lambda: None)
+    children = torch.from_numpy(second.astype(crd.dtype, copy=False))
     return Pattern(target, pattern.shape, (*pattern.arrays[:-1], (pattern.arrays[-1][0], children)), pattern.index_dtype), order
 
 

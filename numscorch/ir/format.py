@@ -309,7 +309,11 @@ def BCSR(rows: int, columns: int) -> Format:
     >>> print(BCSR(2, 3))
     (i, j) -> (i // 2: dense, j // 3: compressed, i % 2: dense, j % 3: dense)
     """
-    rows, columns = whole_numbers("BCSR", rows, columns)
+    return _blocked(*whole_numbers("BCSR", rows, columns))
+
+
+@lru_cache(maxsize=192)
+def _blocked(rows: int, columns: int) -> Format:
     outer = (Part(0, rows), Dense()), (Part(1, columns), Compressed())
     return _of_pairs([*outer, *_inner(0, rows, Dense()), *_inner(1, columns, Dense())])
 

@@ -287,7 +287,7 @@ def ordered(A: SparseTensor) -> SparseTensor:
     is_new = not {"disorder", ("moved", target), ("converted", target)} & derived.keys()
     if is_new and sorts(A.pattern, target) and can_copy(plain := A.values.detach()):
         result = to_format(SparseTensor.trusted(A.pattern, plain), target)  # kernels sum repeated coordinates
-        if result.pattern.nnz == A.pattern.nnz and disorder(result.pattern) is None:
+        if result.pattern.nnz == A.pattern.nnz and ("disorder" in derived or disorder(result.pattern) is None):
             A.pattern.remember("disorder", lambda: None)
             return to_format(A, target) if is_differentiated(A.values) else result
         derived.pop(("moved", target), None)

@@ -103,7 +103,7 @@ WIDE_NUMBERS = 4  # multiples of the entry count above which the entries' number
 # cumulative entry count from which compiling a conversion kernel pays off (n kernels: n**2 times as many), and entries of one
 # unordered list from which kernels sort it faster than NumPy; bench_convert
 COMPILE_ENTRIES = 1 << 16
-SORTED_ENTRIES = 1 << 12  # entries up to which sorting their numbers is faster than a kernel; bench_convert
+SORTED_ENTRIES = 1 << 14  # entries up to which sorting their numbers is faster than a kernel; bench_convert
 SORTED_LIST = 1 << 20  # entries up to which sorting integers is faster than kernels that sort and sum; bench_convert
 COALESCED_ENTRIES = 1 << 12  # entries up to which torch coalesces a COO tensor faster; bench_convert
 COMPILE_VALUES = 1 << 20  # cumulative values of dense tensors from which a kernel reads their nonzeros; bench_convert

@@ -17,6 +17,7 @@ from numpy.typing import DTypeLike
 from ..errors import FormatError, SizeError
 from ..ir.format import COO, CSR, Format
 from ..ir.level import INT32_MAX, INT64_MAX, Arrays, Entries, Level, Parents, starts_of_runs
+from ..ir.levels import Dense
 from ..machine import memory
 from ..schedule import tuning
 from .coordinate_order import are_new, sorting
@@ -31,9 +32,9 @@ def pack(
 ) -> tuple[Pattern, np.ndarray, np.ndarray]:
     """Build the pattern that stores the given coordinates.
 
-    Entries are sorted by the coordinates of the levels, and equal coordinates share a position. The caller checks that
-    coordinates are in range, and sums or rejects duplicates. O(n log n), or O(n) for sorted entries, plus the positions
-    that dense levels add.
+    Entries are sorted by the coordinates of the levels, except those of dense levels below all others. Equal coordinates share a
+    position. The caller checks that coordinates are in range, and sums or rejects duplicates. O(n log n), or O(n) for sorted
+    entries, plus the positions that dense levels add.
 
     Args:
         indices: coordinates, int64 of shape (ndim, n).
@@ -56,8 +57,10 @@ def pack(
     shape = tuple(int(size) for size in shape)
     check_order(format, shape)
     sizes, columns = format.sizes(shape), [part.of(indices, shape) for part in format.parts]
-    order, columns = sorting(columns, sizes, indices.shape[1])
-    levels, arrays, positions, count, order = _pack_levels(format, columns, sizes, order)
+    depth = len(columns) - next((at for at, level in enumerate(reversed(format.levels)) if not isinstance(level, Dense)), 0)
+    order, keys = sorting(columns[:depth], sizes[:depth], indices.shape[1])  # coordinates in dense levels below are offsets
+    columns = keys + [column.take(order) for column in columns[depth:]]
+    levels, arrays, positions, count, order = _pack_levels(format, columns, sizes, order, depth)
     dtype = index_dtype_for(sizes, count, index_dtype)
     tensors = tuple(
         tuple(torch.from_numpy(array.astype(level.array_dtype(name) or dtype)) for name, array in zip(level.arrays, stored, strict=True))
@@ -68,15 +71,16 @@ def pack(
 
 
 def _pack_levels(
-    format: Format, columns: list[np.ndarray], sizes: tuple[int, ...], order: np.ndarray
+    format: Format, columns: list[np.ndarray], sizes: tuple[int, ...], order: np.ndarray, depth: int
 ) -> tuple[list[Level], list[Arrays], np.ndarray, int, np.ndarray]:
-    """Pack sorted entries level by level.
+    """Pack entries level by level; they are sorted by the first ``depth`` columns, and the levels below are dense.
 
     Returns:
         The levels, their arrays, the entries' positions, the number of positions, and the order of the entries. Entries
         below an unordered level are sorted by their positions in that level.
     """
-    firsts = _firsts(columns)
+    firsts = _firsts(columns[:depth])
+    firsts += firsts[-1:] * (len(columns) - depth)
     levels: list[Level] = []
     arrays: list[Arrays] = []
     positions, count = np.zeros(len(order), dtype=np.int64), 1

@@ -174,9 +174,9 @@ def test_compiled(threads: int, fresh_plans: pytest.MonkeyPatch) -> None:
     assert torch.equal(result.values, expected.values)
 
 
-@pytest.mark.parametrize("bits", [(3, 4), (20, 30), (29, 30), (30, 31), (20, 21, 22)])
+@pytest.mark.parametrize("bits", [(3, 4), (13, 13), (13, 14), (14, 14), (9, 9, 9), (20, 30), (29, 30), (30, 31), (20, 21, 22)])
 @pytest.mark.parametrize("count", [0, 1, 2, 30, 40])
-def test_keys_with_positions_take_up_to_64_bits(bits: tuple[int, ...], count: int) -> None:
+def test_keys_with_positions_take_32_or_64_bits(bits: tuple[int, ...], count: int) -> None:
     shape = tuple(1 << each for each in bits)
     generator = np.random.default_rng(count)
     columns = [generator.choice(generator.integers(0, size, 4), count) if count else np.zeros(0, np.int64) for size in shape]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -12,6 +14,8 @@ from numscorch.convert.construct import from_coo
 from numscorch.ir.format import COO, CSC, CSR, Format
 from numscorch.ir.levels import Dense
 from numscorch.schedule import tuning
+from numscorch.tensors.packing import pack
+from numscorch.tensors.pattern import Pattern
 from numscorch.tensors.validate import validate
 
 LISTS = [CSR, CSC, ns.DCSR, COO(2), Format("ss", (1, 0)), Format("(i, j) -> (j: compressed(unique=False), i: singleton)")]
@@ -90,3 +94,43 @@ def test_the_longest_row_chooses_the_workspace_of_unordered_rows(fresh_plans: py
     assert A.pattern.arrays[1][1].tolist() == list(range(200))
     assert A.values.tolist() == columns.argsort().tolist()
     assert not pattern.derived.keys() & {"spreads", "peaks"}
+
+
+BLOCKS = (
+    ns.BCSR(2, 3),
+    ns.BCSR(1, 4),
+    ns.Format("(i, j) -> (j // 2: compressed, i: dense, j % 2: dense)"),
+    ns.Format("sd"),
+    ns.Format("dd"),
+)
+
+
+@pytest.mark.parametrize("format", BLOCKS, ids=str)
+@pytest.mark.parametrize("count", [0, 1, 60])
+@pytest.mark.parametrize("index_dtype", [np.int32, np.int64])
+def test_offsets_in_dense_levels_are_not_sorted(format: ns.Format, count: int, index_dtype: Any) -> None:
+    """Entries in any order, some of them twice, get the same places as in the dense matrix."""
+    generator = np.random.default_rng(count)
+    indices = np.stack([generator.integers(0, size, count) for size in (7, 11)])
+    pattern, slots, order = pack(indices, (7, 11), format, index_dtype)
+    validate(pattern)
+    values = torch.arange(1.0, count + 1)
+    stored = torch.zeros(pattern.nnz).index_add_(0, torch.from_numpy(slots), values[torch.from_numpy(order)])
+    expected = torch.zeros(7, 11).index_put((*torch.from_numpy(indices),), values, accumulate=True)
+    assert torch.equal(ns.SparseTensor(pattern, stored).to_dense(), expected)
+    assert count < 60 or pattern.index_dtype == np.dtype(index_dtype).name or not any(map(len, pattern.arrays))
+
+
+@pytest.mark.parametrize("format", [ns.COO(2), ns.CSR, ns.CSC, ns.BCSR(2, 2)], ids=str)
+@pytest.mark.parametrize("is_array", [False, True])
+@pytest.mark.parametrize("columns", [[2, 0, 3], [2, 3, 0]])
+def test_coordinates_are_copied(format: ns.Format, is_array: bool, columns: list[int]) -> None:
+    indices, values = torch.tensor([[0, 1, 1], columns]), torch.tensor([1.0, 2.0, 3.0])
+    given = (indices.numpy(), values.numpy()) if is_array else (indices, values)
+    A = ns.from_coo(given[0], given[1], (2, 4), format)
+    expected = A.to_dense().clone()
+    indices.zero_()
+    if is_array:
+        values.zero_()
+    fresh = ns.SparseTensor(Pattern(A.format, A.pattern.shape, A.pattern.arrays), A.values)
+    assert torch.equal(fresh.to_dense(), expected)
