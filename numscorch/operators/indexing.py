@@ -29,6 +29,7 @@ from .elementwise import as_own, is_sparse
 from .reshaping import fitting, normalize_dim, rebuilt, reshape, sum_of
 
 NUMBERS = (torch.int8, torch.int16, torch.int32, torch.int64)  # data types of integer indices; other types are masks or invalid
+VECTOR = COO(1)
 Selection = int | Numbers  # an integer removes the dimension
 
 
@@ -38,8 +39,9 @@ def select_coordinates(input: SparseTensor, selections: Sequence[Selection]) -> 
         return input.clone()
     if (run := run_of(input.pattern, selections)) is not None:
         start, stop, crd = run
-        values = input.values[start:stop]
-        return sum_of(values) if crd is None else SparseTensor.trusted(made_outside(lambda: list_of(crd, input.pattern)), values.clone())
+        if crd is not None:
+            return SparseTensor.trusted(made_outside(lambda: list_of(crd, input.pattern)), input.values[start:stop].clone())
+        return input.values[start].clone() if stop == start + 1 else sum_of(input.values[start:stop])  # a sum takes twice as long
     selected = [range(selection, selection + 1) if isinstance(selection, int) else selection for selection in selections]
     remaining = [d for d, selection in enumerate(selections) if not isinstance(selection, int)]
     key = None if any(isinstance(selection, np.ndarray) for selection in selections) else ("selected", *selections)
@@ -53,7 +55,7 @@ def select_coordinates(input: SparseTensor, selections: Sequence[Selection]) -> 
 def list_of(crd: np.ndarray, pattern: Pattern) -> Pattern:
     """The pattern of a vector with these coordinates in the last level of another pattern."""
     pos = np.array([0, len(crd)], pattern.index_dtype)
-    return Pattern.written(COO(1), (pattern.shape[pattern.format.mode_order[-1]],), ((pos, crd.astype(pos.dtype)),), pattern.index_dtype)
+    return Pattern.written(VECTOR, (pattern.shape[pattern.format.mode_order[-1]],), ((pos, crd.astype(pos.dtype)),), pattern.index_dtype)
 
 
 def as_plain_index(key: Any) -> Any:

@@ -115,22 +115,21 @@ def run_of(pattern: Pattern, selected: Sequence[int | Numbers]) -> tuple[int, in
     format = pattern.format
     if not (format.is_ordered and has_fibres(format)):
         return None
-    start, stop, arrays = 0, 1, iter(pattern.views)
-    for at, (level, d) in enumerate(zip(format.levels, format.mode_order, strict=True), 1):
+    start, stop, arrays, last = 0, 1, iter(pattern.views), format.mode_order[-1:]
+    for level, d in zip(format.levels, format.mode_order, strict=True):
         number = selected[d]
-        is_whole_row = not isinstance(number, int) and at == len(format.levels) and is_whole(number, pattern.shape[d])
-        if isinstance(level, Dense) and isinstance(number, int):
+        if isinstance(level, Dense):
+            if not isinstance(number, int):
+                return None
             start = start * pattern.shape[d] + number
             stop = start + 1
             continue
-        if isinstance(level, Dense) or not (is_whole_row or isinstance(number, int)):
-            return None
         if isinstance(level, Compressed):
             pos = next(arrays)
             start, stop = int(pos[start]), int(pos[stop])
         crd = next(arrays)[start:stop]
-        if is_whole_row:
-            return start, stop, crd
+        if not isinstance(number, int):
+            return (start, stop, crd) if (d,) == last and is_whole(number, pattern.shape[d]) else None
         wanted = crd.dtype.type(number)  # of another type, NumPy would convert the coordinates
         start, stop = start + int(crd.searchsorted(wanted)), start + int(crd.searchsorted(wanted, "right"))
     return start, stop, None

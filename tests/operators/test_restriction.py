@@ -169,6 +169,31 @@ def test_few_entries_of_many_rows(fmt: str) -> None:
     check_arrays(A[:, torch.tensor([3, 1])])
 
 
+@pytest.mark.parametrize("fmt", FORMATS[2])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.int32, torch.bool])
+def test_single_entries_are_copies_with_gradients(fmt: str, dtype: torch.dtype) -> None:
+    full = (torch.arange(35) % 3).reshape(5, 7).to(dtype)
+    A = ns.from_torch(full, fmt)
+    A.values[0] = 0
+    full = A.to_dense()
+    values = A.values.clone().requires_grad_(dtype.is_floating_point)
+    B = A.with_values(values)
+    for i, j in np.ndindex(5, 7):
+        entry = B[i, j]
+        assert entry.dtype == dtype and entry.shape == () and torch.equal(entry.detach(), full[i, j])
+        if dtype.is_floating_point:
+            (gradient,) = torch.autograd.grad(entry, values)
+            assert (gradient * values).sum() == entry
+        entry.detach().fill_(2)
+    assert torch.equal(B.to_dense(), full)
+
+
+def test_single_entries_may_be_nan_or_minus_zero() -> None:
+    A = ns.from_coo([[0, 1], [1, 0]], [float("nan"), -0.0], (2, 2), ns.CSR)
+    assert A[0, 1].isnan() and A[0, 0] == 0
+    assert A[1, 0].signbit() and not A[1, 1].signbit()
+
+
 def test_a_selection_keeps_no_memory_of_the_tensor() -> None:
     A = ns.from_torch(torch.ones(50, 50))
     for part in (A[3], A[3:5], A.t()[:, 3], A.to(ns.COO(2))[:40, :2]):
