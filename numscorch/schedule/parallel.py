@@ -50,7 +50,7 @@ def parallelize(stmt: Stmt, facts: Facts, target: Target = GENERIC, options: Opt
     if wanted is not None and wanted not in in_blocks:
         raise ScheduleError(f"parallelize({wanted}): {why}\n  {stmt}     only the outermost loop, if its iterations write disjoint results")
     steps = steps_of(parallel, facts)
-    is_small = in_blocks and wanted is None and steps < tuning.PARALLEL_STEPS
+    is_small = in_blocks and wanted is None and steps < _fewest_steps(parallel)
     note = ", on one worker, since there are too few steps for threads" if is_small else ""
     return parallel, f"about {steps:.3g} steps: {why}{note}"
 
@@ -58,7 +58,12 @@ def parallelize(stmt: Stmt, facts: Facts, target: Target = GENERIC, options: Opt
 @by_answers
 def pays(stmt: Stmt, facts: Facts) -> bool:
     """Whether a problem has enough work for several workers."""
-    return steps_of(stmt, facts) >= tuning.PARALLEL_STEPS
+    return steps_of(stmt, facts) >= _fewest_steps(stmt)
+
+
+def _fewest_steps(stmt: Stmt) -> int:
+    """The number of steps from which several workers pay; placed entries are counted first, in another parallel loop."""
+    return tuning.PARALLEL_STEPS * (tuning.PLACED_STEPS if is_placed(stmt) else 1)
 
 
 def _tag_outermost(stmt: Stmt, within: tuple[IndexVar, ...] = ()) -> tuple[Stmt, str]:

@@ -41,6 +41,7 @@ COST_ALONE = 2.0  # factor of a nest whose outermost loop has one step, which th
 # -- Parallel loops and sums in blocks (schedule/, codegen/long_sums.py, runtime/blocks.py)
 
 PARALLEL_STEPS = 1 << 13  # steps of the innermost loop from which several workers pay; bench_overhead, 2 threads
+PLACED_STEPS = 16  # multiples of PARALLEL_STEPS from which they pay for placed entries; benchmarks.everyday conversions, 2 threads
 STEPS_OF_A_GATHER = 2  # gathered values that take as long as one plain step; bench_spmv
 SHARED_COORDINATES = 8  # coordinates from which a shared loop is worth cutting into blocks
 LONG_SCATTERED_SUM = 256.0  # terms of a scattered sum from which it runs in blocks; tests/codegen/test_long_sums.py
@@ -103,7 +104,7 @@ WIDE_NUMBERS = 4  # multiples of the entry count above which the entries' number
 # cumulative entry count from which compiling a conversion kernel pays off (n kernels: n**2 times as many), and entries of one
 # unordered list from which kernels sort it faster than NumPy; bench_convert
 COMPILE_ENTRIES = 1 << 16
-SORTED_ENTRIES = 1 << 14  # entries up to which sorting their numbers is faster than a kernel; bench_convert
+SORTED_ENTRIES = 1 << 14  # entries up to which sorting their numbers is at least as fast as a kernel; benchmarks.everyday conversions
 SORTED_LIST = 1 << 20  # entries up to which sorting integers is faster than kernels that sort and sum; bench_convert
 COALESCED_ENTRIES = 1 << 12  # entries up to which torch coalesces a COO tensor faster; bench_convert
 COMPILE_VALUES = 1 << 20  # cumulative values of dense tensors from which a kernel reads their nonzeros; bench_convert

@@ -311,10 +311,11 @@ def _unpack(pattern: Pattern) -> tuple[torch.Tensor, np.ndarray | None]:
 
 def dimension_table(pattern: Pattern, columns: Sequence[np.ndarray], positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Convert coordinates in each level to coordinates in each dimension; drop positions outside the tensor."""
-    table = np.empty((len(pattern.shape), len(positions)), dtype=np.int64)
-    table[:] = 0
+    table = np.zeros((len(pattern.shape), len(positions)), dtype=np.int64)
     for part, column in zip(pattern.format.parts, columns, strict=True):
-        if part.minus is None:
+        if part.is_whole:
+            table[part.dimension] = column
+        elif part.minus is None:
             table[part.dimension] += column * part.divisor
     if not pattern.format.is_plain:
         inside = (table < np.array(pattern.shape)[:, None]).all(axis=0)

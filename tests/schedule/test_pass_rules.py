@@ -11,7 +11,7 @@ from corpus import TARGET
 import numscorch as ns
 from numscorch.codegen.workspaces import workspaces_of
 from numscorch.errors import ScheduleError
-from numscorch.ir.format import CSR, Format
+from numscorch.ir.format import CSC, CSR, Format
 from numscorch.ir.index import Positions, Serial, Stmt, TensorVar, Unroll, Vector, loops_of
 from numscorch.ir.level import Level
 from numscorch.ir.notation import parse_stmt
@@ -161,6 +161,15 @@ def test_tiles_that_may_be_partial_do_not_overlap() -> None:
     for extent, overlaps in ((40, False), (64, False), (65, True), (100, True)):
         stmt, _ = vectorized(f"tile_forall<64>(k, {SPMM})", (100, 400), i=100, j=100, k=extent)
         assert ("overlapped" in str(stmt)) == overlaps
+
+
+def test_placed_entries_need_more_work_for_several_workers() -> None:
+    """They take two parallel loops, each of which waits for a busy core."""
+    for target, nonzeros, several in ((CSC, 100_000, False), (CSC, 200_000, True), (CSR, 100_000, True), (CSR, 1_000, False)):
+        stmt = parse_stmt("forall(i, forall(j, B[i,j] = A[i,j]))", {"A": TensorVar("A", CSR), "B": TensorVar("B", target)})
+        facts = Facts.of({loop.var: 1000 for loop in loops_of(stmt)}, {"A": (CSR, (1000, nonzeros))}, 8, TARGET)
+        parallel, why = parallelize(stmt, facts)
+        assert (pays(parallel, facts), "one worker" in why) == (several, not several)
 
 
 def test_the_loop_within_tiles_is_cut_into_blocks() -> None:
