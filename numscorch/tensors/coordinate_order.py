@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import torch
@@ -49,7 +50,7 @@ def sorted_columns(columns: Sequence[np.ndarray], sizes: Sequence[int]) -> tuple
     """
     widths, bits = _widths_of(sizes), len(columns[0]).bit_length()
     dtype, signed = (np.uint32, np.int32) if sum(widths) + bits <= SHORT_KEY_BITS else (np.int64, np.int64)
-    key = columns[0].astype(dtype)
+    key: Any = columns[0].astype(dtype)  # NumPy's types know no in-place shifts of either type
     for column, width in zip(columns[1:], widths[1:], strict=True):
         key <<= width
         key |= column.astype(dtype, copy=False)
