@@ -137,7 +137,11 @@ class Env:
         return iterators
 
     def position(self, access: Access) -> Expr:
-        """Return the position of an access's value."""
+        """Return the place of an access's value."""
+        place = self._position(access)
+        return order_of(access.tensor)[place] if access.tensor.is_reordered else place
+
+    def _position(self, access: Access) -> Expr:
         tensor = access.tensor
         if tensor.shares is not None:
             return self.beside(tensor, self.segments[tensor.shares][-1].begin)
@@ -234,6 +238,11 @@ def stride_of(access: Access, dimension: int) -> Expr:
     """Return the stride of one dimension of a dense access, in values."""
     letter = access.tensor.strides[dimension]
     return Const(int(letter)) if letter in "01" else Var(f"{access.tensor.name}_stride{dimension}")
+
+
+def order_of(tensor: TensorVar) -> Var:
+    """Return the array with the place of each position's value, for an operand whose values are stored in another order."""
+    return Var(f"{tensor}_order")
 
 
 def size_of(var: IndexVar) -> Var:

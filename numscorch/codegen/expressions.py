@@ -15,7 +15,7 @@ from ..ir.index import Access, Apply, Binary, Expr, IndexVar, Literal, accesses_
 from ..ir.lattice import least_sets
 from ..ir.loop import Assign, BinOp, Block, Choose, Const, Expr as LoopExpr, Var, add, all_of, any_of, as_expr, call, mul
 from ..schedule import tuning
-from .environment import Env, Iterator, Lanes, stride_of
+from .environment import Env, Iterator, Lanes, order_of, stride_of
 
 WRAPPING = {"+": "wrapping_add", "-": "wrapping_sub", "*": "wrapping_mul"}
 
@@ -241,7 +241,10 @@ def gathered_product(expr: Expr, var: IndexVar, it: Iterator, lanes: int, env: E
 def _gathered(access: Access, var: IndexVar, it: Iterator, lanes: int, env: Env) -> LoopExpr:
     values = Var(f"{access.tensor.name}_vals")
     if it.name in (access.tensor.name, access.tensor.shares):
-        return call("load", values, env.beside(access.tensor, it.position), lanes)
+        first = env.beside(access.tensor, it.position)
+        if access.tensor.is_reordered:
+            return call("gather", values, Const(0), Const(1), order_of(access.tensor), first, lanes)
+        return call("load", values, first, lanes)
     base = env.strided_position(access, tuple(v for v in access.indices if v != var))
     step = reduce(add, (stride_of(access, at) for at, index in enumerate(access.indices) if index == var), as_expr(0))
     return call("gather", values, base, step, it.mode.crd, it.position, lanes)

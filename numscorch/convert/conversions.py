@@ -64,6 +64,12 @@ class Conversion:
     order: torch.Tensor | None
     slots: torch.Tensor | None
 
+    @property
+    def places(self) -> torch.Tensor:
+        """For each position of a target that stores only the source's entries, the place of its value in the source."""
+        nnz, dtype = self.pattern.nnz, getattr(torch, self.pattern.index_dtype)
+        return self.pattern.remember("places", lambda: torch.arange(nnz, dtype=dtype)) if self.order is None else self.order
+
     def tensor(self, values: torch.Tensor) -> torch.Tensor:
         """The target's values from the source's; the same tensor if the order does not change. O(nnz); gradients flow."""
         if self.order is None:
@@ -206,11 +212,12 @@ def _kernels_for(pattern: Pattern, format: Format) -> tuple[Format, ...]:
 
 
 def _packed(pattern: Pattern, format: Format) -> Conversion:
+    dtype = pattern.index_dtype if pattern.nnz <= INT32_MAX else "int64"
     if sorts(pattern, format):
         target, order = sorted_rows(pattern, format)
-        return Conversion(target, torch.from_numpy(order), None)
+        return Conversion(target, torch.from_numpy(order.astype(dtype)), None)
     target, slots, order = pack(as_numpy(coordinates(pattern)), pattern.shape, format, pattern.index_dtype)
-    order = positions_of(pattern, order)
+    order = positions_of(pattern, order).astype(dtype)
     return Conversion(target, torch.from_numpy(order), None if is_identity(slots, target.nnz) else torch.from_numpy(slots))
 
 

@@ -65,6 +65,8 @@ class TensorVar:
         strides: for dense tensors, one letter per dimension: "1" contiguous, "0" broadcast or of size 1, "n" any
             stride, known at run time.
         shares: the operand whose pattern a sparse result or a workspace shares.
+        is_reordered: whether the values of an operand are stored in another order than its index arrays, and are found through
+            an array with the place of each position's value.
         is_returned: whether it is a dense result returned in addition to the main one.
         prunes: whether an assembled result stores only some entries. Its value is ``where(condition, value, 0)``, and the
             entries for which the condition holds are stored.
@@ -78,6 +80,7 @@ class TensorVar:
     index_dtype: str = "int64"
     strides: str = ""
     shares: str | None = None
+    is_reordered: bool = False
     is_returned: bool = False
     prunes: bool = False
     largest: tuple[int, int] | None = None

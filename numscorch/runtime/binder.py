@@ -172,12 +172,14 @@ class Binder:
             return None
         at = NAMES.index(param.of)
         operand = self.operands[at]
+        if param.what == "order":
+            return f"M{at}.places.data_ptr()"
         if param.what != "vals":
             return f"p{at}_{self.view_number(param)}" if param.is_array else None
         if operand.format.is_dense:
             is_read = self.problem.layout is None or at not in self.problem.layout.operands
             return f"o{at}.data_ptr()" if is_read and DTYPES[operand.dtype].kind != "complex" else None
-        return f"a{at}" if self.stored(param.of) == operand.format else None
+        return f"a{at}" if self.reads_values(at) else None
 
     def workspace_lines(self) -> list[str]:
         """Lines that allocate the workspaces, with a part for each worker."""
@@ -246,7 +248,7 @@ class Binder:
             if self.accesses[NAMES[at]].tensor.shares is None:
                 lines += self.views(at, sum(len(level.arrays) for level in kernel_format.levels))
             is_read = any(param.what == "vals" and param.of == NAMES[at] for param in self.kernel.source.params)
-            if self.kernel.is_compiled and kernel_format == operand.format and is_read:
+            if self.kernel.is_compiled and self.reads_values(at) and is_read:
                 lines += [f"v{at} = o{at}._values", f"a{at} = v{at}.data_ptr()", f"if a{at} != o{at}._address: o{at}.locate()"]
         return lines
 
@@ -255,6 +257,10 @@ class Binder:
         base = self.problem.stored[name]
         flat = self.accesses[self.accesses[name].tensor.shares or name].tensor.format
         return base if flat == flattened(base) else realized(flat, base)
+
+    def reads_values(self, at: int) -> bool:
+        """Whether the kernel reads the values of a sparse operand where they are stored, in the order of its format or in another one."""
+        return self.accesses[NAMES[at]].tensor.is_reordered or self.stored(NAMES[at]) == self.operands[at].format
 
     def views(self, at: int, arrays: int) -> list[str]:
         """Lines that set V0, V1, ... to index arrays and p0_0, ... to their addresses: ``Pattern.views`` unrolled, in half the time."""
@@ -312,6 +318,8 @@ class Binder:
         match param.what:
             case "vals":
                 return self.values(param.of)
+            case "order":
+                return f"M{NAMES.index(param.of)}.places.numpy()"
             case "cuts":
                 return self.cuts()
             case "partial":
@@ -347,9 +355,8 @@ class Binder:
         at = NAMES.index(name)
         operand = self.operands[at]
         if not operand.format.is_dense:
-            kernel_format = self.stored(name)
             view = f"(o{at}._view if o{at}._view is not None and o{at}._values.data_ptr() == o{at}._address else o{at}.viewed)"
-            return view if kernel_format == operand.format else f"M{at}.tensor(torch.from_numpy({view})).numpy()"
+            return view if self.reads_values(at) else f"M{at}.tensor(torch.from_numpy({view})).numpy()"
         if self.problem.layout is not None and at in self.problem.layout.operands:
             return f"flat(L{at}(o{at}))"
         if operand.strides != row_major(operand.shape):

@@ -24,6 +24,7 @@ from .scatter_rows import scatter_rows
 from .specialize_table import specialize_table
 from .tiles import tile
 from .unroll_and_jam import unroll_and_jam
+from .value_order import order_values
 from .vector import gather_rows, vectorize
 from .workspace import insert_workspaces
 
@@ -58,6 +59,7 @@ PASSES: tuple[Pass, ...] = (
     merge_without_branches,
     parallelize,
     scatter_blocks,
+    order_values,
     block_sums,
 )
 

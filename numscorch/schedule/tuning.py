@@ -30,6 +30,7 @@ FEW_LOOPS = 6  # most loops whose orders are all priced; below 0.1 s
 FIRST_ORDERS = 50  # orders among which a local search looks for one more start; 0.02 s for 11 loops
 SEARCHED_ORDERS = 200  # priced orders from which a local search does not start again; below 0.5 s for 12 loops
 COST_MERGE = 3.0  # one step of a co-iteration; bench_masked
+REORDERED_READS = 4.0  # reads of a value up to which it is read where it is stored, instead of gathered first; SpMM, CSC, 256 columns
 SEEK = 8.0  # co-iteration steps from which one search pays; measured as 4 to 6 for rows of 3 to 50 entries
 COST_TRANSPOSE = 4.0  # a stored value that moves to another mode order, cached with the pattern; bench_convert
 COST_PLACE = 2.0  # an entry that is counted and placed in a result with another storage order; bench_spgemm

@@ -1,0 +1,89 @@
+"""order_values: values that are stored in another order are read through an array of places, or gathered before the kernel runs.
+
+The index arrays of a converted operand are cached with the pattern, but values may change between calls. To gather them takes
+longer than a product with a vector. A read through an array of places takes about as long as one of a gathered value if the value
+is in the cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import ceil, prod
+
+from ..ir.functions import is_intersection
+from ..ir.index import Access, Assignment, Forall, Stmt, Tile, Vector, Where, accesses_in, is_relation, map_expr, operands_of, value_of
+from ..ir.level import INT32_MAX
+from ..ir.levels import Compressed, Singleton
+from . import cost, tuning
+from .facts import AUTOMATIC, GENERIC, Facts, Options, Target
+
+
+def order_values(stmt: Stmt, facts: Facts, target: Target = GENERIC, options: Options = AUTOMATIC) -> tuple[Stmt, str] | None:
+    """Read the values of converted operands through an array of places, if each value is read a few times only.
+
+    Returns None if all values are stored in the order in which they are read.
+
+    >>> from numscorch.ir.format import CSC, CSR
+    >>> from numscorch.ir.index import IndexVar, TensorVar
+    >>> from numscorch.ir.notation import parse_stmt
+    >>> nest = parse_stmt("forall(i, forall(j, y[i] += A[i,j] * x[j]))", {"A": TensorVar("A", CSR)})
+    >>> facts = Facts(((IndexVar("i"), 10), (IndexVar("j"), 20)), (("A", CSC, (20, 40)),))
+    >>> nest, why = order_values(nest, facts)
+    >>> print(why, [access.tensor.is_reordered for access in operands_of(nest)])
+    A is stored as CSC, and each value is read about 1 times: through an array of places [True, False]
+    """
+    operands = {access.tensor.name: access for access in operands_of(stmt)}
+    reasons: list[str] = []
+    reordered: set[str] = set()
+    for name, access in operands.items():
+        owner = operands[access.tensor.shares or name]
+        if access.tensor.has_values and _is_in_another_order(owner, facts):
+            times = _reads(stmt, access, facts) / max(cost.counts_of(owner, facts)[-1], 1.0)
+            is_rare = times <= tuning.REORDERED_READS
+            reordered |= {name} if is_rare else set()
+            read = f"{name} is stored as {facts.count(owner.tensor.name)[0].name}, and each value is read about {times:.3g} times"
+            reasons.append(f"{read}: {'through an array of places' if is_rare else 'gathered first'}")
+    if not reasons:
+        return None
+
+    def marked(access: Access) -> Access:
+        is_read = access.tensor.has_values and access.tensor.name in reordered
+        return access.with_changes(is_reordered=True) if is_read else access
+
+    return map_expr(stmt, marked), "; ".join(reasons)
+
+
+def _is_in_another_order(access: Access, facts: Facts) -> bool:
+    """Whether the loops read the entries of an operand in another order than it is stored in, one for each position."""
+    if access.tensor.is_dense or is_relation(access):
+        return False
+    (stored, counts), read = facts.count(access.tensor.name), access.tensor.format
+    is_moved = stored != read and not (stored.is_ordered and stored.parts == read.parts)
+    has_entries_only = isinstance(read.levels[-1], Compressed | Singleton)
+    return is_moved and has_entries_only and (access.tensor.index_dtype == "int64" or counts[-1] <= INT32_MAX)
+
+
+def _reads(stmt: Stmt, access: Access, facts: Facts) -> float:
+    """Estimate how often a nest reads a value of an operand. A load is invariant in loops inside those over the operand's variables."""
+    walks, united = cost.walks_of(operands_of(stmt), facts), not is_intersection(value_of(stmt))
+    reads = 0.0
+    for loops, assignment in _with_loops(stmt):
+        if access in accesses_in(assignment.rhs):
+            last = max((at for at, loop in enumerate(loops) if loop.var in access.indices), default=-1)
+            variables = [loop.var for loop in loops[: last + 1] if not isinstance(loop.tag, Tile | Vector)]
+            vectors = [loop for loop in loops[:last] if isinstance(loop.tag, Vector) and loop.tag.width]
+            passes = prod(ceil(facts.extent(loop.var) / loop.tag.width) for loop in vectors)
+            reads += passes * cost.executions(variables, walks, facts, united)[0]
+    return reads
+
+
+def _with_loops(stmt: Stmt, loops: tuple[Forall, ...] = ()) -> Iterator[tuple[tuple[Forall, ...], Assignment]]:
+    """Yield each assignment with the loops around it."""
+    match stmt:
+        case Assignment():
+            yield loops, stmt
+        case Forall(_, body):
+            yield from _with_loops(body, (*loops, stmt))
+        case Where(consumer, producer):
+            yield from _with_loops(consumer, loops)
+            yield from _with_loops(producer, loops)
