@@ -7,11 +7,8 @@ is in the cache.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from math import ceil, prod
-
 from ..ir.functions import is_intersection
-from ..ir.index import Access, Assignment, Forall, Stmt, Tile, Vector, Where, accesses_in, is_relation, map_expr, operands_of, value_of
+from ..ir.index import Access, Stmt, Vector, is_relation, loops_of, map_expr, operands_of, value_of
 from ..ir.level import INT32_MAX
 from ..ir.levels import Compressed, Singleton
 from . import cost, tuning
@@ -64,26 +61,11 @@ def _is_in_another_order(access: Access, facts: Facts) -> bool:
 
 
 def _reads(stmt: Stmt, access: Access, facts: Facts) -> float:
-    """Estimate how often a nest reads a value of an operand. A load is invariant in loops inside those over the operand's variables."""
-    walks, united = cost.walks_of(operands_of(stmt), facts), not is_intersection(value_of(stmt))
-    reads = 0.0
-    for loops, assignment in _with_loops(stmt):
-        if access in accesses_in(assignment.rhs):
-            last = max((at for at, loop in enumerate(loops) if loop.var in access.indices), default=-1)
-            variables = [loop.var for loop in loops[: last + 1] if not isinstance(loop.tag, Tile | Vector)]
-            vectors = [loop for loop in loops[:last] if isinstance(loop.tag, Vector) and loop.tag.width]
-            passes = prod(ceil(facts.extent(loop.var) / loop.tag.width) for loop in vectors)
-            reads += passes * cost.executions(variables, walks, facts, united)[0]
-    return reads
+    """Estimate how often a nest reads a value of an operand.
 
-
-def _with_loops(stmt: Stmt, loops: tuple[Forall, ...] = ()) -> Iterator[tuple[tuple[Forall, ...], Assignment]]:
-    """Yield each assignment with the loops around it."""
-    match stmt:
-        case Assignment():
-            yield loops, stmt
-        case Forall(_, body):
-            yield from _with_loops(body, (*loops, stmt))
-        case Where(consumer, producer):
-            yield from _with_loops(consumer, loops)
-            yield from _with_loops(producer, loops)
+    A load is invariant in loops inside those over the operand's variables. Later tiles of a vector loop find a value in the cache.
+    """
+    order = list(dict.fromkeys(loop.var for loop in loops_of(stmt) if not isinstance(loop.tag, Vector)))
+    last = max((at for at, var in enumerate(order) if var in access.indices), default=-1)
+    walks = cost.walks_of(operands_of(stmt), facts)
+    return cost.executions(order[: last + 1], walks, facts, not is_intersection(value_of(stmt)))[0]
