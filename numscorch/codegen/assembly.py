@@ -33,6 +33,7 @@ class Param:
     ==========  =====================================================  ==============
     what        meaning                                                at
     ==========  =====================================================  ==============
+    split       start of each worker's part below each parent      level, from 0
     pos, crd    index array of an operand; some levels have others     level, from 0
     vals        values of an operand or the result
     order       place of each position's value, if they are stored in another order
@@ -237,6 +238,7 @@ def _all_params(stmt: ix.Stmt, operands: list[ix.Access]) -> list[Param]:
             for at, level in enumerate(tensor.format.levels):
                 dtypes = {a: level.array_dtype(a) or tensor.index_dtype for a in level.arrays}
                 params += [Param(f"{tensor.name}{at + 1}_{a}", a, tensor.name, at, dtype) for a, dtype in dtypes.items()]
+                params += [Param(f"{tensor.name}{at + 1}_parts", "split", tensor.name, at)] if "pos" in level.arrays else []
         params.append(Param(f"{tensor.name}_vals", "vals", tensor.name, dtype=tensor.dtype))
         params += [Param(f"{tensor.name}_order", "order", tensor.name, dtype=tensor.index_dtype)] if tensor.is_reordered else []
         params += [Param(f"{tensor.name}_entries", "entries", tensor.name)] if not tensor.is_dense else []

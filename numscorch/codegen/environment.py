@@ -65,6 +65,7 @@ class Env:
     assured     sets of operands; all operands of at least one set are present
     masked      whether conditions are masks with all bits set, rather than truth values
     kind        kind of the current position, in loops that take one kind at a time
+    divided     variable of which each worker takes a part of the coordinates below each parent
     ==========  ========================================================================================
     """
 
@@ -82,6 +83,7 @@ class Env:
     assured: tuple[frozenset[str], ...] = ()
     masked: bool = False
     kind: TableKind | None = None
+    divided: str | None = None
 
     def bind(self, var: IndexVar, coord: Expr, known: Mapping[str, Segment] | None = None) -> Env:
         """Add a coordinate, the positions that were iterated to reach it, and the positions that it locates."""
@@ -133,7 +135,8 @@ class Env:
             levels = access.tensor.format.levels
             if at < len(levels) and not levels[at].full and access.level_var(at) == var:
                 mode = self.mode(access, at, positions)
-                iterators.append(Iterator(access, at, levels[at], mode, self.conditions.get(access.tensor.name)))
+                here = self.conditions.get(access.tensor.name)
+                iterators.append(Iterator(access, at, levels[at], mode, here, is_divided=var.name == self.divided))
         return iterators
 
     def position(self, access: Access) -> Expr:
@@ -177,13 +180,17 @@ Lower = Callable[[Stmt, Env], Block]
 
 @dataclass(frozen=True, slots=True)
 class Iterator:
-    """A level that a loop iterates below a known parent. If the condition ``here`` is set but false, the parent is absent."""
+    """A level that a loop iterates below a known parent. If the condition ``here`` is set but false, the parent is absent.
+
+    If it ``is_divided``, each worker walks its part of the positions.
+    """
 
     access: Access
     at: int
     level: Level
     mode: Mode
     here: Expr | None = None
+    is_divided: bool = False
 
     @property
     def name(self) -> str:
@@ -208,6 +215,9 @@ class Iterator:
     @property
     def bounds(self) -> tuple[Expr, Expr]:
         """The first position, and one past the last; an absent parent has no positions."""
+        if self.is_divided:
+            starts, part = Var(f"{self.mode.name}_parts"), self.mode.parent.begin * Var("workers") + Var("worker")
+            return starts[part], starts[part + 1]
         first, end = self.level.bounds(self.mode)
         if self.here is None:
             return first, end

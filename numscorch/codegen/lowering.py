@@ -10,7 +10,7 @@ from ..ir import index as ix
 from ..ir.functions import is_zero, simplified, terms_of
 from ..ir.lattice import make_lattice
 from ..ir.level import Segment
-from ..ir.loop import Accumulate, Assign, Block, Const, Do, Expr, For, If, Stmt, Store, Var, any_of, call, names_used
+from ..ir.loop import Accumulate, Assign, BinOp, Block, Const, Do, Expr, For, If, Stmt, Store, Var, any_of, call, names_used
 from ..ir.workspace_levels import Held, Marked, Workspace
 from .coiteration import loop, lower_blended
 from .environment import Env, Lanes, clear, partial_register, size_of
@@ -51,6 +51,11 @@ def _lower_tagged(stmt: ix.Forall, env: Env) -> Block:
             return lower_serial(stmt, env)
         case ix.Parallel():
             return lower_parallel(stmt, env)
+        case ix.Divide(var):
+            plain = replace(stmt, tag=ix.Serial())
+            alone, shared = lower_serial(plain, env), lower_serial(plain, replace(env, divided=var))
+            work = If(BinOp("==", Var("workers"), Const(1)), alone, shared)
+            return (For(Var("worker"), Const(0), Var("workers"), (work,), parallel=True),)
         case ix.Unroll(times):
             if isinstance(stmt.body, ix.Where):
                 return lower_jammed(stmt, stmt.body, times, env, lower)

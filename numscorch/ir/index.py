@@ -21,6 +21,7 @@ from .tags import (
     SERIAL,
     Blend as Blend,
     Blocks as Blocks,
+    Divide as Divide,
     FlatSum as FlatSum,
     Gallop as Gallop,
     Jam as Jam,

@@ -47,6 +47,13 @@ class Parallel(BaseTag):
 
 
 @dataclass(frozen=True, slots=True)
+class Divide(BaseTag):
+    """Run the loop on each worker. In the loop over ``var`` inside, a worker takes the coordinates of its part of the result only."""
+
+    var: str
+
+
+@dataclass(frozen=True, slots=True)
 class Vector(BaseTag):
     """Run tiles of SIMD registers.
 
@@ -179,5 +186,5 @@ class PartialSums:
         return f"sums<{', '.join(map(str, self.widths))}>" if self.widths else "sums"
 
 
-Tag = Serial | Parallel | Vector | Unroll | Positions | FlatSum | Gallop | Blend | Tile | Blocks | Jam | Transpose | Specialize
+Tag = Serial | Parallel | Divide | Vector | Unroll | Positions | FlatSum | Gallop | Blend | Tile | Blocks | Jam | Transpose | Specialize
 SERIAL = Serial()

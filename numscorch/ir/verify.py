@@ -11,9 +11,11 @@ from .index import (
     Access,
     Assignment,
     Blend,
+    Divide,
     Forall,
     IndexVar,
     Positions,
+    Serial,
     Specialize,
     Stmt,
     Tile,
@@ -25,10 +27,12 @@ from .index import (
     loops_of,
     operands_of,
     result_of,
+    unwrap,
     value_of,
 )
 from .lattice import make_lattice
 from .level import Level
+from .levels import Compressed
 from .result_bounds import bound_of, may_take_room
 from .scatter import is_placed
 from .workspace_levels import Held, Marked
@@ -96,6 +100,24 @@ def _moves_dense(loop: Forall, assignment: Assignment, access: Access, at: int) 
     return at == len(access.tensor.format.levels) - 1 and all(a.tensor.is_dense for a in gathered)
 
 
+def can_divide(loop: Forall, name: str) -> bool:
+    """Whether workers can share a loop that scatters: each runs it for its part of the coordinates of a variable.
+
+    The variable indexes a dense result, and its loop inside walks the last level of one operand, in order and by parents that have
+    one position each.
+    """
+    inner, assignment = unwrap(loop.body)
+    divided = next((each for each in inner if each.var.name == name), None)
+    if divided is None or divided.tag != Serial() or not isinstance(assignment, Assignment) or not assignment.lhs.tensor.is_dense:
+        return False
+    if divided.var not in assignment.lhs.indices or (iterated := walked(divided)) is None:
+        return False
+    access, at = iterated
+    *above, level = access.tensor.format.levels[: at + 1]
+    is_last = at == len(access.tensor.format.levels) - 1 > 0
+    return is_last and isinstance(level, Compressed) and level.is_ordered and all(outer.is_unique for outer in above)
+
+
 def can_merge_without_branches(loop: Forall, appends: bool) -> bool:
     """Whether a merge can run without branches.
 
@@ -142,6 +164,8 @@ def why_not(loop: Forall, is_appended: bool, in_registers: bool) -> str | None:
             return None if can_unroll(loop) else "only sums over one level are unrolled"
         case Positions():
             return None if can_take_positions(loop) else "only the last level of a single sparse operand is loaded into registers"
+        case Divide(var):
+            return None if can_divide(loop, var) else "only loops that scatter along the last level of an operand are divided"
         case Blend():
             holds = can_merge_without_branches(loop, is_appended)
             return None if holds else "only merges into a scalar or an appended result need no branches"

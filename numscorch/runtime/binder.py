@@ -37,18 +37,19 @@ from ..schedule import tuning
 from ..schedule.scatter_blocks import in_memory, outer_of
 from ..tensors.methods import METHODS
 from ..tensors.sparse_tensor import SparseTensor
-from .blocks import coordinate_cuts, cuts_of, longest_row, placed, placed_equally, shared_out
+from .blocks import coordinate_cuts, cuts_of, longest_row, placed, placed_equally, shared_out, sharing, split_rows
 
 # From the sizes of the operands (``frontend.requests.with_sizes``) to a function from the operands to the result.
 Bind = Callable[[Sequence[int]], Callable[..., Any]]
 ALLOCATORS = {"list": "empty", "mark": "zeros", "seen": "zeros", "flag": "zeros", "table": "empty"}  # NumPy allocators
 
 PADDING = 16  # places past the end of a row, even of an empty row, that a register may reach
+PLACED = ("cuts", "split")  # arrays that are cached with a pattern
 NO_CHANGES: Mapping[str, str] = {}
 BINDS = "bind_"  # prefix of names in the scope that stand for functions of the sizes
 BLOCK_ARRAYS = ("partial", "starts", "bounds")  # arrays with a part for each block
 CALLED = (  # functions that generated code calls
-    *(coordinate_cuts, cuts_of, placed, placed_equally, longest_row, shared_out),
+    *(coordinate_cuts, cuts_of, placed, placed_equally, longest_row, shared_out, sharing, split_rows),
     *(check_memory, check_parts, check_workspace, address, aligned, flat, room),
 )
 
@@ -137,9 +138,14 @@ class Binder:
 
     def call(self) -> list[str]:
         """Lines that call the kernel, with one worker per thread if several workers pay."""
-        count = ["n = workers()"] if self.parallel else ["n = 1"]
+        count = [f"n = {self.most_workers()}" if self.parallel else "n = 1"]
         self.scope["run_kernel"] = self.kernel.run if self.kernel.is_compiled else None  # compiled now, not at the first call
         return [*count, *self.workspace_lines(), *self.call_lines("kernel", self.kernel, run="run_kernel")]
+
+    def most_workers(self) -> str:
+        """Expression for the number of workers."""
+        split = next((param.of for param in self.kernel.source.params if param.what == "split"), None)
+        return "workers()" if split is None else f"sharing(P{NAMES.index(split)}, workers())"
 
     def call_lines(self, name: str, kernel: Kernel, instead: Mapping[str, str] = NO_CHANGES, run: str = "") -> list[str]:
         """Lines that call a kernel.
@@ -158,8 +164,8 @@ class Binder:
         for at, (param, value) in enumerate(arguments):
             location = self.known_address(param) if param.what not in instead else None
             if param.is_array and location is None:
-                is_cut = param.what == "cuts" and param.what not in instead
-                lines.append(f"{name}{at} = {self.placed_cuts() if is_cut else value}")
+                is_cut = param.what in PLACED and param.what not in instead
+                lines.append(f"{name}{at} = {self.placed_array(param) if is_cut else value}")
                 location = f"{name}{at}[1]" if is_cut else f"address({name}{at})"
             words.append(location if param.is_array and location is not None else value)
         return [*lines, f"{run or f'{name}.run'}(pack_{name}({', '.join(words)}), n)"]
@@ -172,6 +178,8 @@ class Binder:
             return None
         at = NAMES.index(param.of)
         operand = self.operands[at]
+        if param.what in PLACED:
+            return None
         if param.what == "order":
             return f"M{at}.places.data_ptr()"
         if param.what != "vals":
@@ -320,8 +328,8 @@ class Binder:
                 return self.values(param.of)
             case "order":
                 return f"M{NAMES.index(param.of)}.places.numpy()"
-            case "cuts":
-                return self.cuts()
+            case what if what in PLACED:
+                return f"{self.placed_array(param)}[0]"
             case "partial":
                 return f"np.empty({self.blocks}, dtype)"
             case "blocks":
@@ -368,6 +376,10 @@ class Binder:
     def cuts(self) -> str:
         """Expression for the array of block starts."""
         return f"{self.placed_cuts()}[0]"
+
+    def placed_array(self, param: Param) -> str:
+        """Expression for an array that is cached with a pattern, and its address."""
+        return self.placed_cuts() if param.what == "cuts" else f"placed(split_rows, P{NAMES.index(param.of)}, n)"
 
     def placed_cuts(self) -> str:
         """Expression for block starts and their address: cuts of the only walked operand, the largest merged operand, or the extent."""

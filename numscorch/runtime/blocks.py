@@ -33,6 +33,36 @@ def cuts_of(pattern: Pattern, blocks: int) -> np.ndarray:
     return cuts if may_cut_anywhere else _at_boundaries(pattern, cuts)
 
 
+def sharing(pattern: Pattern, workers: int) -> int:
+    """Number of workers that share the rows of the last level; one at the first calls for a pattern, because it takes time to split rows.
+
+    Each worker visits all rows, so there are at most as many workers as entries per row.
+    """
+    calls = pattern.derived["serial calls"] = pattern.derived.get("serial calls", 0) + 1
+    return max(min(workers, pattern.counts[-1] // max(pattern.counts[-2], 1)), 1) if calls > tuning.SERIAL_CALLS else 1
+
+
+def split_rows(pattern: Pattern, workers: int) -> np.ndarray:
+    """Start of each worker's part of each row of the last level, followed by the end of all rows; O(nnz + extent).
+
+    A worker has the same range of coordinates in all rows. The workers have about equal numbers of entries. The array is empty for
+    a single worker, which needs none.
+
+    >>> from numscorch import from_torch
+    >>> import torch
+    >>> split_rows(from_torch(torch.tensor([[1, 1, 1, 1], [0, 1, 0, 1]]), "CSR").pattern, 2)
+    array([0, 2, 4, 5, 6])
+    """
+    pos, crd = pattern.level_arrays(len(pattern.format.levels) - 1)
+    if workers == 1:
+        return pos[:0]
+    counts = np.bincount(crd)
+    part_of = (counts.cumsum() - counts) * workers // len(crd)
+    parts = np.arange(0, (len(pos) - 1) * workers, workers).repeat(np.diff(pos))
+    parts += part_of[crd]
+    return np.append(0, np.bincount(parts, minlength=(len(pos) - 1) * workers).cumsum())
+
+
 def placed(cuts: Callable[[Pattern, int], np.ndarray], pattern: Pattern, blocks: int) -> tuple[np.ndarray, int]:
     """Cuts and their memory address; cached with the pattern."""
     bounds = pattern.derived.get((cuts, blocks))

@@ -13,6 +13,7 @@ from ..ir.index import Assignment, IndexVar, Stmt
 from ..ir.verify import verify
 from .block_sums import block_sums
 from .branchless_merge import merge_without_branches
+from .divide import divide
 from .facts import AUTOMATIC, Facts, Options, Target, by_answers
 from .flatten_sum import flatten_sum
 from .fuse import fuse, join_loops
@@ -59,6 +60,7 @@ PASSES: tuple[Pass, ...] = (
     merge_without_branches,
     parallelize,
     scatter_blocks,
+    divide,
     order_values,
     block_sums,
 )

@@ -27,6 +27,7 @@ TENSORS = {**MATRICES, **VECTORS, **DENSE, "t": TensorVar("t", Format("() -> ()"
 IMPLEMENTED = {
     ix.Serial: ("forall(i, where(y[i] = t, forall(j, t += A[i,j] * x[j])))", "for pA2 in range("),
     ix.Parallel: ("parallel_forall(i, where(y[i] = t, forall(j, t += A[i,j] * x[j])))", "cuts[blocks * worker"),
+    ix.Divide: ("divide_forall<j>(i, forall(j, y[j] += A[i,j] * x[i]))", "A2_parts["),
     ix.Vector: ("forall(i, vector_forall<8 x 2, once>(k, where(Y[i,k] = t, forall(j, t += A[i,j] * X[j,k]))))", "load(X_vals, pX, 8, 2)"),
     ix.Unroll: ("forall(i, where(y[i] = t, unroll_forall<4>(j, t += A[i,j] * x[j])))", "t_3"),
     ix.Positions: ("forall(i, where(y[i] = t, position_forall<4>(j, t += A[i,j] * x[j])))", "gather"),
@@ -84,6 +85,8 @@ def test_tables_of_rows_are_specialized(over: str) -> None:
         ("forall(i, blend_forall(j, Y[i,j] = A[i,j] * B[i,j]))", "need no branches"),
         ("forall(i, forall(j: sums<64>, y[i] += A[i,j]))", "only loops that add to a register"),
         ("forall(i, where(y[i] = t, blend_forall(j, t += A[i,j] + x[j])))", "need no branches"),
+        ("divide_forall<j>(i, forall(j, y[i] += A[i,j] * x[j]))", "only loops that scatter"),
+        ("divide_forall<j>(i, forall(j, y[j] += X[i,j] * x[i]))", "only loops that scatter"),
     ],
 )
 def test_tags_that_cannot_be_lowered_are_refused(text: str, why: str) -> None:
