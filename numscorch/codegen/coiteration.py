@@ -52,7 +52,7 @@ def position_loop(var: IndexVar, it: Iterator, env: Env, body: Body, bounds: Bou
     start, stop = bounds or it.bounds
     if it.is_single and bounds is None:
         return at_position(var, it, start, env, body)
-    if it.level.is_unique:
+    if it.is_unique:
         return (For(it.position, start, stop, at_position(var, it, it.position, env, body)),)
     step = (*find_stop(it), *at_position(var, it, it.position, env, body), Assign(it.position, it.stop))
     return (Assign(it.position, start), Assign(it.end, stop), While(it.position < it.end, step))

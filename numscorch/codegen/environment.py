@@ -66,6 +66,7 @@ class Env:
     masked      whether conditions are masks with all bits set, rather than truth values
     kind        kind of the current position, in loops that take one kind at a time
     divided     variable of which each worker takes a part of the coordinates below each parent
+    each        variables whose loops visit each position, even if positions repeat a coordinate
     ==========  ========================================================================================
     """
 
@@ -84,6 +85,7 @@ class Env:
     masked: bool = False
     kind: TableKind | None = None
     divided: str | None = None
+    each: frozenset[IndexVar] = frozenset()
 
     def bind(self, var: IndexVar, coord: Expr, known: Mapping[str, Segment] | None = None) -> Env:
         """Add a coordinate, the positions that were iterated to reach it, and the positions that it locates."""
@@ -136,7 +138,7 @@ class Env:
             if at < len(levels) and not levels[at].full and access.level_var(at) == var:
                 mode = self.mode(access, at, positions)
                 here = self.conditions.get(access.tensor.name)
-                iterators.append(Iterator(access, at, levels[at], mode, here, is_divided=var.name == self.divided))
+                iterators.append(Iterator(access, at, levels[at], mode, here, var.name == self.divided, var in self.each))
         return iterators
 
     def position(self, access: Access) -> Expr:
@@ -182,7 +184,8 @@ Lower = Callable[[Stmt, Env], Block]
 class Iterator:
     """A level that a loop iterates below a known parent. If the condition ``here`` is set but false, the parent is absent.
 
-    If it ``is_divided``, each worker walks its part of the positions.
+    If ``is_divided``, each worker walks its part of the positions.
+    If ``is_each``, equal coordinates are not collected in runs.
     """
 
     access: Access
@@ -191,6 +194,12 @@ class Iterator:
     mode: Mode
     here: Expr | None = None
     is_divided: bool = False
+    is_each: bool = False
+
+    @property
+    def is_unique(self) -> bool:
+        """Whether each position is a step of the loop by itself."""
+        return self.is_each or self.level.is_unique
 
     @property
     def name(self) -> str:
@@ -241,7 +250,7 @@ class Iterator:
         """Return the positions that share the coordinate at ``position``."""
         if isinstance(self.level, Listed):
             return Segment(Var(self.access.level_var(self.at).name))
-        return Segment(position, None if self.level.is_unique or self.is_single else self.stop)
+        return Segment(position, None if self.is_unique or self.is_single else self.stop)
 
 
 def stride_of(access: Access, dimension: int) -> Expr:

@@ -66,6 +66,8 @@ def _lower_tagged(stmt: ix.Forall, env: Env) -> Block:
             return lower_vector(stmt, tag, env)
         case ix.FlatSum():
             raise ScheduleError(f"{stmt.tag}({stmt.var}, ...): the tag is only for a producer that fills a workspace with one sum")
+        case ix.Each():
+            return lower_serial(stmt, replace(env, each=env.each | {stmt.var}))
         case ix.Gallop(leader):
             return lower_serial(stmt, env, leader=leader)
         case ix.Blend():

@@ -22,6 +22,7 @@ from .tags import (
     Blend as Blend,
     Blocks as Blocks,
     Divide as Divide,
+    Each as Each,
     FlatSum as FlatSum,
     Gallop as Gallop,
     Jam as Jam,

@@ -110,6 +110,11 @@ class FlatSum(BaseTag):
 
 
 @dataclass(frozen=True, slots=True)
+class Each(BaseTag):
+    """Visit each position of a level by itself, even where consecutive positions repeat a coordinate."""
+
+
+@dataclass(frozen=True, slots=True)
 class Gallop(BaseTag):
     """Iterate the leader's coordinates and search the other operands for each of them, from the end of the previous search."""
 
@@ -186,5 +191,7 @@ class PartialSums:
         return f"sums<{', '.join(map(str, self.widths))}>" if self.widths else "sums"
 
 
-Tag = Serial | Parallel | Divide | Vector | Unroll | Positions | FlatSum | Gallop | Blend | Tile | Blocks | Jam | Transpose | Specialize
+Tag = (
+    Serial | Parallel | Divide | Vector | Unroll | Positions | FlatSum | Each | Gallop | Blend | Tile | Blocks | Jam | Transpose | Specialize
+)
 SERIAL = Serial()

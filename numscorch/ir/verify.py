@@ -12,6 +12,7 @@ from .index import (
     Assignment,
     Blend,
     Divide,
+    Each,
     Forall,
     IndexVar,
     Positions,
@@ -51,16 +52,41 @@ def walked(loop: Forall) -> tuple[Access, int] | None:
     >>> [None if (found := walked(loop)) is None else str(found[0]) for loop in loops]
     ['A[i,j]', None, None]
     """
+    iterated = _iterated(loop)
+    level = None if iterated is None else iterated[0].tensor.format.levels[iterated[1]]
+    return iterated if level is not None and level.is_unique and type(level).present is Level.present else None
+
+
+def _iterated(loop: Forall) -> tuple[Access, int] | None:
+    """The access and level that a loop iterates; None unless there is exactly one."""
     lattice = make_lattice(loop.var, value_of(loop.body))
-    if lattice.whole:
-        return None
     sparse = [access for access in operands_of(loop.body) if access.tensor.name in lattice.iterated]
     iterated = [(access, at) for access in sparse for at in access.sparse_levels(loop.var)]
-    if len(iterated) != 1:
+    return iterated[0] if len(iterated) == 1 and not lattice.whole else None
+
+
+def runs_of(loop: Forall) -> tuple[Access, int] | None:
+    """The access and level whose positions a loop may visit one by one, although they repeat coordinates; None if it must find runs.
+
+    The loop adds terms to a place that its variable does not index, so that equal coordinates may take several steps. No two
+    positions of the last level may have all coordinates in common, since a term is a function of their sum.
+
+    >>> from .format import COO
+    >>> from .index import TensorVar
+    >>> from .notation import parse_stmt
+    >>> nest = parse_stmt("forall(i, forall(j, forall(k, y[i] += A[i,j,k] * x[j])))", {"A": TensorVar("A", COO(3))})
+    >>> [loop.var.name for loop in loops_of(nest) if runs_of(loop)]
+    ['j']
+    """
+    body = unwrap(loop)[1]
+    if not isinstance(body, Assignment) or body.op != "+=" or loop.var in body.lhs.indices or body.lhs.tensor.is_assembled:
         return None
-    access, at = iterated[0]
-    level = access.tensor.format.levels[at]
-    return iterated[0] if level.is_unique and type(level).present is Level.present else None
+    iterated = _iterated(loop)
+    if iterated is None:
+        return None
+    access, at = iterated
+    levels = access.tensor.format.levels
+    return iterated if at and not levels[at].is_unique and levels[-1].is_unique else None
 
 
 def can_unroll(loop: Forall) -> bool:
@@ -166,6 +192,8 @@ def why_not(loop: Forall, is_appended: bool, in_registers: bool) -> str | None:
             return None if can_take_positions(loop) else "only the last level of a single sparse operand is loaded into registers"
         case Divide(var):
             return None if can_divide(loop, var) else "only loops that scatter along the last level of an operand are divided"
+        case Each():
+            return None if runs_of(loop) else "only sums over one level with repeated coordinates visit each position"
         case Blend():
             holds = can_merge_without_branches(loop, is_appended)
             return None if holds else "only merges into a scalar or an appended result need no branches"

@@ -27,6 +27,7 @@ from .tiles import tile
 from .unroll_and_jam import unroll_and_jam
 from .value_order import order_values
 from .vector import gather_rows, vectorize
+from .visit_positions import visit_positions
 from .workspace import insert_workspaces
 
 
@@ -47,6 +48,7 @@ class Step:
 Pass = Callable[[Any, Facts, Target, Options], tuple[Stmt, str] | None]
 PASSES: tuple[Pass, ...] = (
     order_loops,
+    visit_positions,
     insert_workspaces,
     tile,
     flatten_sum,

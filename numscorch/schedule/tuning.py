@@ -16,6 +16,7 @@ MASKED_REGISTER_UNEVEN = 2.0  # the same in uneven rows, whose ends are mispredi
 DOT_PRODUCTS = 4  # neighbouring dot products that one intrinsic reduces together; bench_sddmm
 SUMS_IN_FLIGHT = 8  # independent sums that hide the latency of a fused multiply-add (4 cycles, 2 per cycle)
 ACCUMULATORS = 8  # registers that a tile may fill, at most; the other registers hold factors; bench_spmm
+SHORT_RUN = 4.0  # positions per run of equal coordinates up to which sums visit each position; benchmarks.families, MTTKRP
 TILE_PASS = 1  # cost of one more pass over a row's nonzeros, in registers of a tile; bench_spmm and SpMM with 72 to 300 columns
 LONGEST_SUM_TILE = 16  # registers of a tile that is summed up; bench_sddmm, up to 256 columns
 FLAT_SUM_STEPS = 4  # steps of a loop over all entries from which more registers per step pay; bench_sums

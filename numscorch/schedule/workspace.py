@@ -17,6 +17,7 @@ from ..ir.index import (
     SCALAR,
     Access,
     Assignment,
+    Each,
     Expr,
     Forall,
     IndexVar,
@@ -200,9 +201,9 @@ def free_names(loops: list[Forall]) -> tuple[str, ...]:
 
 
 def summed_tail(loops: list[Forall], lhs: Access) -> list[Forall]:
-    """The innermost loops whose variables the left side lacks."""
-    tail = takewhile(lambda loop: loop.var not in lhs.indices, reversed(loops))
-    return list(tail)[::-1]
+    """The innermost loops whose variables the left side lacks; none if they take one step each inside another loop."""
+    tail = list(takewhile(lambda loop: loop.var not in lhs.indices, reversed(loops)))[::-1]
+    return [] if any(isinstance(loop.tag, Each) for loop in loops[: len(loops) - len(tail)]) else tail
 
 
 def sum_in_register(lhs: Access, op: str, loops: list[Forall], factors: list[Expr], names: tuple[str, ...], reduction: str = "+=") -> Stmt:
@@ -254,8 +255,13 @@ def _produce(register: Access, loops: list[Forall], factors: list[Expr], names: 
 
 
 def _split(loops: list[Forall], factors: list[Expr]) -> int | None:
-    """Number of loops around the next register: the fewest after which some factors, but not all, keep their value."""
+    """Number of loops around the next register: the fewest after which some factors, but not all, keep their value.
+
+    None if there is no such factor, or if the loops inside take one step each.
+    """
     for depth in range(1, len(loops)):
+        if isinstance(loops[depth - 1].tag, Each):
+            return None
         below = {loop.var for loop in loops[depth:]}
         if 0 < sum(bool(below & moved_by(f)) for f in factors) < len(factors):
             return depth

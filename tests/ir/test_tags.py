@@ -11,7 +11,7 @@ import numscorch as ns
 from numscorch.codegen.source import generate
 from numscorch.errors import ScheduleError
 from numscorch.ir import index as ix
-from numscorch.ir.format import CSR, Format, dense
+from numscorch.ir.format import COO, CSR, Format, dense
 from numscorch.ir.index import TensorVar
 from numscorch.ir.notation import parse_stmt
 from numscorch.ir.verify import verify
@@ -21,7 +21,7 @@ GOLDEN = Path(__file__).parents[1] / "golden"
 MATRICES = {name: TensorVar(name, CSR) for name in "ABC"}
 VECTORS = {name: TensorVar(name, dense(1), strides=("1",)) for name in "xyz"}
 DENSE = {name: TensorVar(name, dense(2), strides=("n", "1")) for name in "XY"} | {"Z": TensorVar("Z", dense(2), strides=("1", "n"))}
-TENSORS = {**MATRICES, **VECTORS, **DENSE, "t": TensorVar("t", Format("() -> ()"))}
+TENSORS = {**MATRICES, **VECTORS, **DENSE, "t": TensorVar("t", Format("() -> ()")), "T": TensorVar("T", COO(3))}
 
 # for each tag: a statement, and a fragment of its source that the source with plain loops lacks
 IMPLEMENTED = {
@@ -32,6 +32,7 @@ IMPLEMENTED = {
     ix.Unroll: ("forall(i, where(y[i] = t, unroll_forall<4>(j, t += A[i,j] * x[j])))", "t_3"),
     ix.Positions: ("forall(i, where(y[i] = t, position_forall<4>(j, t += A[i,j] * x[j])))", "gather"),
     ix.FlatSum: ("where(s = t, entry_forall<8 x 4>(i, forall(j, t += A[i,j])))", "A_entries // 32"),
+    ix.Each: ("forall(i, where(y[i] = t, each_forall(j, forall(k, t += T[i,j,k] * x[j]))))", "in range(pT1, pT1_stop)"),
     ix.Gallop: ("forall(i, where(y[i] = t, gallop_forall<A>(j, t += A[i,j] * B[i,j])))", "seek("),
     ix.Blend: ("forall(i, where(y[i] = t, blend_forall(j, t += A[i,j] * B[i,j])))", "A_here & B_here"),
     ix.Tile: ("tile_forall<64>(k, forall(i, forall(j, forall(k, Y[i,k] += A[i,j] * X[j,k]))))", "k_tile"),
