@@ -169,6 +169,11 @@ def seek(crd: Checked, start: int, end: int, coordinate: int) -> int:
     return start + int(np.searchsorted(part, coordinate))
 
 
+def stored_product(row: Any, value: Any) -> Any:
+    """Return row * value, and 0 where no bit of ``row`` is set."""
+    return np.where((row == 0) & ~np.signbit(row), row, row * value)
+
+
 def run_as_python(scope: Mapping[str, Any]) -> Callable[..., None]:
     """Return a kernel as plain Python. ``TWINS`` replace the intrinsics; routines without a twin run uncompiled.
 
@@ -240,6 +245,7 @@ TWINS: dict[str, Any] = {
     "prange": range,
     "splat": splat,
     "store": store,
+    "stored_product": stored_product,
     "transpose": transpose,
     "wrapping_add": lambda a, b: a + b,
     "wrapping_mul": lambda a, b: a * b,

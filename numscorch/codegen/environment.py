@@ -9,7 +9,7 @@ from functools import reduce
 from ..ir.index import Access, IndexVar, Stmt, TensorVar
 from ..ir.level import Level, Mode, Segment
 from ..ir.loop import Assign, Block, Choose, Const, Expr, Var, add, as_expr, call
-from ..ir.workspace_levels import Cleared, Flagged, Listed, Marked
+from ..ir.workspace_levels import Cleared, Flagged, Listed
 from .result_assembly import Assembly, mode_of
 
 
@@ -104,12 +104,7 @@ class Env:
         levels = access.tensor.format.levels
         while len(positions) < len(levels) and levels[len(positions)].full and access.level_var(len(positions)) in self.coords:
             at = len(positions)
-            coord = self.coords[access.level_var(at)]
-            mode = self.mode(access, at, positions)
-            positions.append(Segment(levels[at].locate(mode, coord)))
-            if isinstance(level := levels[at], Marked):
-                conditions = {**self.conditions, access.tensor.name: level.here(mode, coord)}
-                return replace(self, segments={**self.segments, access.tensor.name: tuple(positions)}, conditions=conditions, masked=True)
+            positions.append(Segment(levels[at].locate(self.mode(access, at, positions), self.coords[access.level_var(at)])))
         return replace(self, segments={**self.segments, access.tensor.name: tuple(positions)})
 
     def mode(self, access: Access, level: int, positions: Sequence[Segment]) -> Mode:
@@ -152,7 +147,7 @@ class Env:
             return self.beside(tensor, self.segments[tensor.shares][-1].begin)
         if tensor.is_assembled and tensor == self.assembly.access.tensor:
             return self.assembly.place(len(tensor.format.levels) - 1, self.coords)
-        if tensor.format.order and isinstance(tensor.format.levels[0], Listed | Flagged | Cleared | Marked):
+        if tensor.format.order and isinstance(tensor.format.levels[0], Listed | Flagged | Cleared):
             return self.coords[access.indices[0]]
         if not tensor.is_dense:
             return self.segments[tensor.name][-1].begin

@@ -14,6 +14,7 @@ from ..ir.functions import FUNCTIONS, REDUCTIONS, REGISTER_FUNCTIONS, TESTS, is_
 from ..ir.index import Access, Apply, Binary, Expr, IndexVar, Literal, accesses_in, walk
 from ..ir.lattice import least_sets
 from ..ir.loop import Assign, BinOp, Block, Choose, Const, Expr as LoopExpr, Var, add, all_of, any_of, as_expr, call, mul
+from ..ir.workspace_levels import Scattered
 from ..schedule import tuning
 from .environment import Env, Iterator, Lanes, order_of, stride_of
 
@@ -75,7 +76,7 @@ def lower_product(expr: Expr, env: Env, as_vector: bool, in_order: bool = False)
     condition, env = presence(expr, env)
     uniform: LoopExpr | None = None
     varying: list[LoopExpr] = []
-    for factor in valued_factors(expr):
+    for factor in sorted(valued_factors(expr), key=_is_scattered):
         if is_varying(factor, env):
             if env.lanes is None:
                 raise UnsupportedError(f"{factor} varies between lanes, but there is no vector loop around it")
@@ -85,7 +86,10 @@ def lower_product(expr: Expr, env: Env, as_vector: bool, in_order: bool = False)
             varying.append(_scalar(factor, env))
         else:
             value = _scalar(factor, env)
-            uniform = value if uniform is None else _operated("*", uniform, value, dtype_of(expr))
+            if uniform is not None and _is_scattered(factor):
+                uniform = call("stored_product", value, uniform)
+            else:
+                uniform = value if uniform is None else _operated("*", uniform, value, dtype_of(expr))
     if not as_vector or env.lanes is None:
         value = Const(1) if uniform is None else uniform
         return Product(tuple(setup), (_or_zero(condition, value, expr, env),))
@@ -93,6 +97,11 @@ def lower_product(expr: Expr, env: Env, as_vector: bool, in_order: bool = False)
         value = Const(1.0, dtype_of(expr)) if uniform is None else uniform
         return Product(tuple(setup), (call("splat", value, *env.lanes.shape),))
     return Product(tuple(setup), tuple(varying) if uniform is None else (uniform, *varying))
+
+
+def _is_scattered(factor: Expr) -> bool:
+    """Whether a factor is a scattered row of rounded values; where the row has no entry, the product is 0 even if others are infinite."""
+    return isinstance(factor, Access) and Scattered() in factor.tensor.format.levels and factor.tensor.type.is_rounded
 
 
 def _scalar(factor: Expr, env: Env) -> LoopExpr:
@@ -229,13 +238,13 @@ def gathered_product(expr: Expr, var: IndexVar, it: Iterator, lanes: int, env: E
         return not any(var in access.indices or access.tensor.name in env.varying for access in accesses_in(part))
 
     gathered = partial(_gathered, var=var, it=it, lanes=lanes, env=env)
-    factors = list(map(valued, valued_factors(expr)))
+    factors = sorted(map(valued, valued_factors(expr)), key=_is_scattered)
     uniform = list(takewhile(is_uniform, factors))
     varying = [_in_lanes(factor, env, is_uniform, gathered) for factor in factors[len(uniform) :]]
-    if not uniform:
-        return Product((), tuple(varying))
-    scalar = reduce(mul, (_scalar(factor, env) for factor in uniform))
-    return Product((), (scalar, *varying) if varying else (call("splat", scalar, lanes),))
+    parts = [*([reduce(mul, (_scalar(factor, env) for factor in uniform))] if uniform else []), *varying]
+    if len(parts) > 1 and _is_scattered(factors[-1]):
+        return Product((), (call("stored_product", parts[-1], _product(parts[:-1])),))
+    return Product((), tuple(parts) if varying else (call("splat", *parts, lanes),))
 
 
 def _gathered(access: Access, var: IndexVar, it: Iterator, lanes: int, env: Env) -> LoopExpr:

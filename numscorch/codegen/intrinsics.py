@@ -229,6 +229,26 @@ def masked(typingctx: Any, value: Any, mask: Any) -> Any:
     return plain(plain, mask), codegen
 
 
+@intrinsic
+def stored_product(typingctx: Any, row: Any, value: Any) -> Any:
+    """Return row * value, and 0 where no bit of ``row`` is set: the row has no entry there, and the value may be infinite.
+
+    ``row`` is a number or a register; a number repeats for every lane of a register.
+    """
+    scalar = types.unliteral(value)
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        stored, factor = args
+        if stored.type != factor.type:
+            factor = spread(builder, factor, stored.type) if isinstance(row, RegisterTile) else context.cast(builder, factor, scalar, row)
+        number = ir.IntType((row.dtype if isinstance(row, RegisterTile) else row).bitwidth)
+        bits = ir.VectorType(number, row.lanes) if isinstance(row, RegisterTile) else number
+        is_stored = builder.icmp_signed("!=", builder.bitcast(stored, bits), ir.Constant(bits, None))
+        return builder.select(is_stored, builder.fmul(stored, factor), ir.Constant(stored.type, None))
+
+    return row(row, scalar), codegen
+
+
 def _sum(builder: Any, tile: Any) -> Any:
     """Return the sum of a tile's values: registers are added pairwise, then the lanes of one register."""
     registers = registers_of(builder, tile)

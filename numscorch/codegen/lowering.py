@@ -11,7 +11,7 @@ from ..ir.functions import is_zero, simplified, terms_of
 from ..ir.lattice import make_lattice
 from ..ir.level import Segment
 from ..ir.loop import Accumulate, Assign, BinOp, Block, Const, Do, Expr, For, If, Stmt, Store, Var, any_of, call, names_used
-from ..ir.workspace_levels import Held, Marked, Workspace
+from ..ir.workspace_levels import Held, Scattered, Workspace
 from .coiteration import loop, lower_blended
 from .environment import Env, Lanes, clear, partial_register, size_of
 from .expressions import guarded, is_varying, joined, load, lower_product, named_position
@@ -24,10 +24,10 @@ from .workspaces import (
     appends,
     has_level,
     insert,
-    lay,
     lower_counted,
-    lower_laid_out,
+    lower_scattered,
     lower_workspace,
+    scatter,
     stamps,
 )
 
@@ -96,9 +96,7 @@ def lower_serial(stmt: ix.Forall, env: Env, bounds: tuple[Expr, Expr] | None = N
 
     def case(inner: Env, absent: frozenset[str]) -> Block:
         simpler = ix.map_rhs(stmt.body, lambda rhs: simplified(rhs, absent))
-        guard, present = guarded(ix.value_of(simpler), inner)
-        is_masked = inner.masked and ix.result_of(simpler).tensor.name in inner.registers
-        guard, inner = (None, inner) if is_masked else (guard, present)
+        guard, inner = guarded(ix.value_of(simpler), inner)
         body = inner.assembly.around(stmt.var, inner.coords, lower(simpler, inner))
         return body if guard is None else (If(guard, body),)
 
@@ -122,8 +120,8 @@ def lower_parallel(stmt: ix.Forall, env: Env) -> Block:
 def lower_where(stmt: ix.Where, env: Env) -> Block:
     """Lower a where: the producer fills the workspace, then the consumer reads it."""
     target = next(ix.assignments(stmt.producer)).lhs.tensor
-    if has_level(target, Marked):
-        return lower_laid_out(stmt, target, env, lower)
+    if has_level(target, Scattered):
+        return lower_scattered(stmt, env, lower)
     if has_level(target, Held):
         return _lower_held(stmt, target, env)
     if has_level(target, Workspace):
@@ -291,8 +289,8 @@ def lower_assignment(stmt: ix.Assignment, env: Env) -> Block:
     stmt = replace(stmt, rhs=terms_of(stmt.rhs, stmt.op, stmt.lhs.tensor.dtype))
     if stmt.lhs.tensor.name in env.registers:
         return _add_to_register(stmt, env)
-    if has_level(stmt.lhs.tensor, Marked):
-        return lay(stmt, env)
+    if has_level(stmt.lhs.tensor, Scattered):
+        return scatter(stmt, env)
     if has_level(stmt.lhs.tensor, Workspace):
         return insert(stmt, env)
     if env.assembly.appends_values and stmt.lhs.tensor == env.assembly.access.tensor:

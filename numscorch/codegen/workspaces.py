@@ -19,9 +19,9 @@ from ..errors import ScheduleError
 from ..ir import index as ix
 from ..ir.functions import counts_absent, is_zero, start_of
 from ..ir.level import Level
-from ..ir.loop import Accumulate, Assign, BinOp, Block, Const, Do, Expr, For, If, Stmt, Store, Var, call, mul
+from ..ir.loop import Accumulate, Assign, BinOp, Block, Const, Do, Expr, For, If, Stmt, Store, Var, call, mul, rewrite
 from ..ir.result_bounds import around_result
-from ..ir.workspace_levels import Cleared, Flagged, Hashed, Held, Listed, ListWorkspace, Marked, Sorted, Workspace
+from ..ir.workspace_levels import Cleared, Flagged, Hashed, Held, Listed, ListWorkspace, Sorted, Workspace
 from .environment import Env, Lanes, Lower, clear, size_of
 from .expressions import joined, lower_product
 from .result_assembly import MOST_ENTRIES
@@ -53,7 +53,7 @@ def arrays_of(space: ix.Access) -> tuple[str, ...]:
 
 def stamps(stmt: ix.Stmt) -> Block:
     """Initialise the stamps of a statement's workspaces, so that no coordinate is marked."""
-    names = sorted(space.tensor.name for space in workspaces_of(stmt) if has_level(space.tensor, Workspace, Marked))
+    names = sorted(space.tensor.name for space in workspaces_of(stmt) if has_level(space.tensor, Workspace))
     return tuple(Assign(_part(name, "stamp"), Const(0)) for name in names)
 
 
@@ -192,17 +192,23 @@ def _add(stmt: ix.Assignment, place: Expr, env: Env) -> tuple[Block, Block]:
     return product.setup, (Store(values, place, new, add=stmt.op == "+="), *seen)
 
 
-def lower_laid_out(stmt: ix.Where, space: ix.TensorVar, env: Env, lower: Lower) -> Block:
-    """Write a row under a new stamp, then run the consumer, which looks up the row's values by coordinate."""
-    read = replace(env, operands=(*env.operands, ix.result_of(stmt.producer)))
-    return (Accumulate(_part(space.name, "stamp"), Const(1)), *lower(stmt.producer, env), *lower(stmt.consumer, read))
+def lower_scattered(stmt: ix.Where, env: Env, lower: Lower) -> Block:
+    """Scatter a row, run the consumer, which reads the row's values by coordinate, and clear the places of the row."""
+    row, fill = ix.result_of(stmt.producer).tensor, lower(stmt.producer, env)
+    values = _part(row.name, "vals")
+
+    def cleared(each: Stmt) -> Block:
+        return (replace(each, value=Const(0.0, row.dtype)) if isinstance(each, Store) and each.array == values else each,)
+
+    return (*fill, *lower(stmt.consumer, env), *rewrite(fill, cleared))
 
 
-def lay(stmt: ix.Assignment, env: Env) -> Block:
-    """Store one value of a row that is looked up by coordinate, and its stamp."""
-    name, coord = stmt.lhs.tensor.name, env.coords[stmt.lhs.indices[0]]
-    product = lower_product(stmt.rhs, env, as_vector=False)
-    return (*product.setup, Store(_part(name, "vals"), coord, product.scalar), Store(_part(name, "mark"), coord, _part(name, "stamp")))
+def scatter(stmt: ix.Assignment, env: Env) -> Block:
+    """Store one value of a row that is looked up by coordinate, and a zero as -0.0."""
+    product, tensor = lower_product(stmt.rhs, env, as_vector=False), stmt.lhs.tensor
+    negated = BinOp("-", Const(0.0, tensor.dtype), product.scalar)
+    value = BinOp("*", Const(-1.0, tensor.dtype), negated) if tensor.type.is_rounded else product.scalar
+    return (*product.setup, Store(_part(tensor.name, "vals"), env.position(stmt.lhs), value))
 
 
 def append(stmt: ix.Assignment, env: Env) -> Block:
@@ -222,7 +228,7 @@ def appends(consumer: ix.Stmt, env: Env) -> bool:
     result = ix.result_of(consumer).tensor
     if not env.assembly.access.tensor.is_assembled or result.prunes:
         return False
-    return has_level(result, Workspace, Marked) or (result == env.assembly.access.tensor and env.assembly.appends_values)
+    return has_level(result, Workspace) or (result == env.assembly.access.tensor and env.assembly.appends_values)
 
 
 def lower_counted(stmt: ix.Where, target: ix.TensorVar, op: str, env: Env, lower: Lower) -> Block:

@@ -36,7 +36,7 @@ from .level import Level
 from .levels import Compressed
 from .result_bounds import bound_of, may_take_room
 from .scatter import is_placed
-from .workspace_levels import Held, Marked
+from .workspace_levels import Held
 
 
 def walked(loop: Forall) -> tuple[Access, int] | None:
@@ -153,8 +153,7 @@ def can_merge_without_branches(loop: Forall, appends: bool) -> bool:
     """
     value = value_of(loop.body)
     lattice = make_lattice(loop.var, value)
-    is_looked_up = any(isinstance(level, Marked) for access in accesses_in(value) for level in access.tensor.format.levels)
-    if lattice.whole or len(lattice.iterated) < 2 or is_looked_up or may_raise(value):
+    if lattice.whole or len(lattice.iterated) < 2 or may_raise(value):
         return False
     return appends or result_of(loop).tensor.is_scalar or is_certain(loop)
 

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from .level import Level, Mode
-from .loop import BinOp, Const, Expr, Var, call
+from .levels import Dense
+from .loop import BinOp, Const, Expr, Var
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,18 +69,11 @@ class Cleared(Workspace):
 
 
 @dataclass(frozen=True, slots=True)
-class Marked(Level):
-    """A dense array of values. A coordinate belongs to the current row if its ``mark`` equals the stamp of the row."""
+class Scattered(Dense):
+    """A dense array with the values of one row at their coordinates, and 0.0 elsewhere. It is cleared when the row has been read.
 
-    full: ClassVar[bool] = True
-    arrays: ClassVar[tuple[str, ...]] = ("mark",)
-
-    def locate(self, mode: Mode, coordinate: Expr) -> Expr:
-        return coordinate
-
-    def here(self, mode: Mode, coordinate: Expr) -> Expr:
-        """A mask with all bits set if the current row has the coordinate. Earlier rows have lower stamps."""
-        return call("at_most", Var(f"{mode.tensor}_stamp"), Var(f"{mode.tensor}_mark")[coordinate])
+    A zero that the row stores is -0.0, so that 0.0 means that there is no entry: an absent entry times infinity is 0.
+    """
 
 
 class PackedWorkspace(ListWorkspace):

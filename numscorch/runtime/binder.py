@@ -29,7 +29,7 @@ from ..ir.format import Format
 from ..ir.functions import REDUCTIONS, start_of
 from ..ir.lattice import make_lattice
 from ..ir.symbolic import SIZES, Size, text_of
-from ..ir.workspace_levels import Flagged, PackedWorkspace
+from ..ir.workspace_levels import Flagged, PackedWorkspace, Scattered
 from ..machine import threads
 from ..machine.buffer_pool import SMALLEST, room
 from ..machine.memory import address, aligned, check_memory, check_parts, check_workspace, flat
@@ -199,8 +199,8 @@ class Binder:
             level = space.tensor.format.levels[0]
             dtypes = {array: level.array_dtype(array) or "int64" for array in arrays_of(space)}
             lines += [f"{name}_{array} = np.{ALLOCATORS[array]}(n * {size}, np.{dtype})" for array, dtype in dtypes.items()]
-            is_flagged = has_level(space.tensor, Flagged)
-            lines += [f"{name}_vals = {self.initial_values(space, size) if is_flagged else f'space(n * {size}, np.{space.tensor.dtype})'}"]
+            is_filled = has_level(space.tensor, Flagged, Scattered)
+            lines += [f"{name}_vals = {self.initial_values(space, size) if is_filled else f'space(n * {size}, np.{space.tensor.dtype})'}"]
         used = {param.name: param for param in self.kernel.source.params if param.what == "parts"}
         for name, param in used.items():
             places = self.places(param.of)
@@ -224,9 +224,9 @@ class Binder:
         return 1 if access.tensor.strides[at] == "1" else self.strides[access.tensor.name][at]
 
     def initial_values(self, space: ix.Access, size: str) -> str:
-        """Expression for an array filled with the identity of the reduction."""
+        """Expression for an array filled with the identity of the reduction, or with 0 if values are only stored."""
         added = next(a for a in ix.assignments(self.stmt) if a.lhs.tensor == space.tensor)
-        start = start_of(added.op, added.rhs, space.tensor.dtype)
+        start = start_of(added.op, added.rhs, space.tensor.dtype) if added.op in REDUCTIONS else 0
         dtype = f"np.{space.tensor.dtype}"
         return f"np.full(n * {size}, {start}, {dtype})" if start else f"np.zeros(n * {size}, {dtype})"
 

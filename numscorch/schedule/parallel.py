@@ -28,7 +28,7 @@ from ..ir.index import (
     value_of,
 )
 from ..ir.scatter import is_placed
-from ..ir.workspace_levels import Marked
+from ..ir.workspace_levels import Scattered
 from . import cost, tuning
 from .facts import AUTOMATIC, GENERIC, Facts, Options, Target, by_answers
 
@@ -113,7 +113,7 @@ def _scattered_operands(stmt: Stmt) -> set[str]:
     scattered: set[str] = set()
     other_reads: set[str] = set()
     for each in assignments(stmt):
-        read = scattered if [type(level) for level in each.lhs.tensor.format.levels] == [Marked] else other_reads
+        read = scattered if [type(level) for level in each.lhs.tensor.format.levels] == [Scattered] else other_reads
         read |= {access.tensor.name for access in accesses_in(each.rhs)}
     return scattered - other_reads
 

@@ -2,7 +2,7 @@
 
 A merge walks the row again for each of the other rows. A lookup takes steps only for the coordinates of the other row. The
 dense arrays are the sparse accumulator of Gilbert, Moler and Schreiber ("Sparse Matrices in MATLAB", 1992), which here is
-only read.
+only read, so that several positions of the other row are looked up at once. The places of the row are cleared afterwards.
 """
 
 from __future__ import annotations
@@ -27,10 +27,11 @@ from ..ir.index import (
     result_of,
     value_of,
 )
-from ..ir.workspace_levels import Marked
+from ..ir.workspace_levels import Scattered
 from . import cost, tuning
 from .branchless_merge import merged_in
 from .facts import AUTOMATIC, GENERIC, Facts, Options, Target
+from .vector import take_positions
 
 Choice = tuple[Access, IndexVar, tuple[IndexVar, ...]]
 
@@ -45,7 +46,7 @@ def scatter_rows(stmt: Stmt, facts: Facts, target: Target = GENERIC, options: Op
     >>> counts = (("A", CSR, (10, 80)), ("B", CSC, (10, 80)), ("C", CSR, (10, 80)))
     >>> found = scatter_rows(nest, Facts(tuple((IndexVar(name), 10) for name in "ijk"), counts))
     >>> print(*found or (), sep="\\n")
-    forall(i, where(forall(k, where(D[i,k] = C[i,k] * u, forall(j, u += A_row[j] * B[j,k]))), forall(j, A_row[j] = A[i,j])))
+    forall(i, where(forall(k, where(D[i,k] = C[i,k] * u, position_forall<4>(j, u += A_row[j] * B[j,k]))), forall(j, A_row[j] = A[i,j])))
     at j, A is merged about 8 times for each i: its row is scattered into a dense array
     """
     if result_of(stmt).tensor.is_assembled or not is_product(value_of(stmt)):
@@ -60,7 +61,7 @@ def scatter_rows(stmt: Stmt, facts: Facts, target: Target = GENERIC, options: Op
     if times < tuning.SCATTERED_MERGES:
         return None
     reason = f"at {last}, {row.tensor} is merged about {times:.3g} times for each {var}: its row is scattered into a dense array"
-    return _scatter_row(stmt, row, var, last), reason
+    return _scatter_row(stmt, row, var, last, facts, target), reason
 
 
 def _find_row(stmt: Stmt, outer: tuple[IndexVar, ...], facts: Facts) -> Choice | None:
@@ -89,12 +90,16 @@ def _choice(row: Access, var: IndexVar, outer: tuple[IndexVar, ...]) -> Choice |
     return row, outer[max(above)], outer[max(above) + 1 :]
 
 
-def _scatter_row(stmt: Stmt, row: Access, at: IndexVar, last: IndexVar) -> Stmt:
-    """Scatter the row where the body of the loop over ``at`` starts, and replace accesses to the row by the dense arrays."""
-    space = Access(TensorVar(f"{row.tensor}_row", Format((Marked(),)), row.tensor.dtype), (last,))
+def _scatter_row(stmt: Stmt, row: Access, at: IndexVar, last: IndexVar, facts: Facts, target: Target) -> Stmt:
+    """Scatter the row where the body of the loop over ``at`` starts, and gather its values where they were merged."""
+    space = Access(TensorVar(f"{row.tensor}_row", Format((Scattered(),)), row.tensor.dtype, strides="1"), (last,))
 
     def scattered(loop: Forall) -> Forall:
         body = map_expr(loop.body, lambda access: space if access == row else access)
+        if loop.var == last and isinstance(body, Assignment):
+            read = replace(loop, body=body)
+            positions = take_positions(read, body, facts, target) if body.lhs.tensor.type.in_registers else None
+            return read if positions is None else positions[0]
         return replace(loop, body=Where(body, Forall(last, Assignment(space, row)))) if loop.var == at else loop
 
     return map_loops(stmt, scattered)

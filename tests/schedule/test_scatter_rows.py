@@ -16,7 +16,7 @@ def matrix(rows: int, columns: int, seed: int, dtype: torch.dtype = torch.float6
 
 
 def is_scattered(explanation: ns.Explanation) -> bool:
-    return any(step.name == "scatter_rows" for step in explanation.steps) and "_row_stamp" in explanation.source
+    return any(step.name == "scatter_rows" for step in explanation.steps) and "_row_vals" in explanation.source
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.int32, torch.int64])
@@ -42,6 +42,33 @@ def test_unstored_entries_of_a_scattered_row_are_no_terms(plain: pytest.MonkeyPa
     terms = torch.where((a != 0)[:, :, None] & (b != 0)[None], a[:, :, None] * b[None], 0.0)
     assert torch.equal(torch.nan_to_num(result.to_dense(), 7.0), torch.nan_to_num(terms.sum(1).where(c != 0, 0.0), 7.0))
     assert is_scattered(ns.explain("ij,jk->ik", A, B, mask=C))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("columns", [3, 13, 60])
+@pytest.mark.parametrize("compiled", [False, True])
+def test_stored_zeros_are_entries(dtype: torch.dtype, columns: int, compiled: bool, request: pytest.FixtureRequest) -> None:
+    """Zero times infinity is NaN where the zero is stored, also a negative one, and 0 where it is not."""
+    request.getfixturevalue("fresh_plans" if compiled else "plain")
+    a, b, c = matrix(9, columns, 1, dtype), matrix(columns, 11, 2, dtype), matrix(9, 11, 3, dtype)
+    A, B, C = ns.from_torch(a, ns.CSR), ns.from_torch(b, ns.CSC), ns.from_torch(c, ns.CSR)
+    zeros, infinite = A.values.clone(), B.values.clone()
+    zeros[::3], zeros[1::3], infinite[::4] = 0.0, -0.0, torch.inf
+    A, B = A.with_values(zeros), B.with_values(infinite)
+    assert is_scattered(ns.explain("ij,jk->ik", A, B, mask=C))
+    terms = torch.where((a != 0)[:, :, None] & (b != 0)[None], A.to_dense()[:, :, None] * B.to_dense()[None], 0.0)
+    expected = torch.where(c != 0, terms.sum(1), 0.0)
+    assert torch.isnan(expected).any()
+    result = ns.einsum("ij,jk->ik", A, B, mask=C).to_dense()
+    torch.testing.assert_close(result, expected, equal_nan=True)
+
+
+def test_long_rows_are_gathered() -> None:
+    a = matrix(40, 90, 1, torch.float32)
+    A, C = ns.from_torch(a, ns.CSR), ns.from_torch(matrix(40, 40, 3, torch.float32), ns.CSR)
+    assert "stored_product(gather(A_row_vals" in ns.explain("ij,kj->ik", A, A, mask=C).source
+    narrow = ns.from_torch(a.int(), ns.CSR)  # registers hold floats
+    assert "A_row_vals[j] = A_vals" in ns.explain("ij,kj->ik", narrow, narrow, mask=C).source
 
 
 @pytest.mark.parametrize("width", [1, 11, 16])
