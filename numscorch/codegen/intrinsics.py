@@ -233,18 +233,23 @@ def masked(typingctx: Any, value: Any, mask: Any) -> Any:
 def stored_product(typingctx: Any, row: Any, value: Any) -> Any:
     """Return row * value, and 0 where no bit of ``row`` is set: the row has no entry there, and the value may be infinite.
 
-    ``row`` is a number or a register; a number repeats for every lane of a register.
+    ``row`` is a number or a register; a number repeats for every lane of a register. Numbers are masked by the sign of the bits or of
+    their negation, because LLVM would turn a comparison into a branch.
     """
-    scalar = types.unliteral(value)
+    scalar, is_register = types.unliteral(value), isinstance(row, RegisterTile)
 
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         stored, factor = args
-        if stored.type != factor.type:
-            factor = spread(builder, factor, stored.type) if isinstance(row, RegisterTile) else context.cast(builder, factor, scalar, row)
-        number = ir.IntType((row.dtype if isinstance(row, RegisterTile) else row).bitwidth)
-        bits = ir.VectorType(number, row.lanes) if isinstance(row, RegisterTile) else number
-        is_stored = builder.icmp_signed("!=", builder.bitcast(stored, bits), ir.Constant(bits, None))
-        return builder.select(is_stored, builder.fmul(stored, factor), ir.Constant(stored.type, None))
+        if not is_register:
+            number = ir.IntType(row.bitwidth)
+            bits = builder.bitcast(stored, number)
+            sign = builder.ashr(builder.or_(bits, builder.neg(bits)), ir.Constant(number, row.bitwidth - 1))
+            product = builder.bitcast(builder.fmul(stored, context.cast(builder, factor, scalar, row)), number)
+            return builder.bitcast(builder.and_(product, sign), stored.type)
+        wide = factor if isinstance(value, RegisterTile) else spread(builder, factor, stored.type)
+        lanes = ir.VectorType(ir.IntType(row.dtype.bitwidth), row.lanes)
+        is_stored = builder.icmp_signed("!=", builder.bitcast(stored, lanes), ir.Constant(lanes, None))
+        return builder.select(is_stored, builder.fmul(stored, wide), ir.Constant(stored.type, None))
 
     return row(row, scalar), codegen
 

@@ -32,6 +32,7 @@ from ..machine.progress import Progress
 from ..runtime.blocks import longest_row
 from ..runtime.plans import launch
 from ..schedule import tuning
+from ..schedule.facts import EVEN
 from ..tensors.coordinate_order import are_in_order, are_new
 from ..tensors.ledgers import is_listed, note
 from ..tensors.modes import as_numpy
@@ -262,7 +263,7 @@ def copied(A: SparseTensor, format: Format | None) -> Any:
     if levels and not (collects and "pos" not in levels[-1].arrays):
         peak = 4 ** ((max(longest_row(A.pattern), 1).bit_length() - 1) // 2) if collects else 0  # as in Pattern.peaks
         pattern = Pattern(A.format, A.pattern.shape, A.pattern.arrays, A.pattern.index_dtype)
-        pattern.derived |= {"spreads": (1,) * len(levels), "peaks": (*(peak,) * (len(levels) - 1), 0), "long": False}
+        pattern.derived |= {"spreads": (1,) * len(levels), "samples": ((*(peak,) * (len(levels) - 1), 0), EVEN), "long": False}
         A = type(A).trusted(pattern, A.values)
     return launch(copying(A.format, format), (A,), "dense" if format is None else format)
 

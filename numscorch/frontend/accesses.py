@@ -52,14 +52,15 @@ class Accesses:
         return self.splitting.result_parts(self.request.subscripts.result)
 
     def facts(self, stmt: Assignment, target: Target) -> Facts:
-        """The facts that scheduling passes read: extents, counts, spreads and peaks."""
+        """The facts that scheduling passes read: extents, counts, spreads, peaks and crossings."""
         used = {var: self.extents[var] for var in variables_in(stmt.rhs)}
         facts = Facts.of(used, self.counts(stmt.rhs), target.lanes(stmt.lhs.tensor.dtype), target)
         as_stored = {at: self.operands[at] for at, fmt in self.formats.items() if fmt == self.operands[at].format}
         spreads = tuple((NAMES[at], operand.spreads) for at, operand in as_stored.items() if max(operand.spreads, default=1) > 1)
         read = [(access, as_stored[at].peaks) for at, access in dict.fromkeys(self._read_sparse(stmt.rhs)) if at in as_stored]
         named = [(a.tensor.name, tuple((a.level_var(level), peak) for level, peak in enumerate(peaks))) for a, peaks in read if any(peaks)]
-        return replace(facts, spreads=spreads, peaks=tuple(named))
+        crossings = tuple((NAMES[at], operand.crossings) for at, operand in as_stored.items() if set(operand.crossings) != {1.0})
+        return replace(facts, spreads=spreads, peaks=tuple(named), crossings=crossings)
 
     def _read_sparse(self, value: Expr) -> list[tuple[int, Access]]:
         """The accesses to sparse operands, each with the operand's position. Implicit patterns have longer names, such as WX."""

@@ -16,7 +16,7 @@ from ..errors import UnsupportedError
 from ..ir.format import Format, dense
 from ..ir.functions import REDUCTIONS, TESTS
 from ..ir.index import Access, Binary, Expr, IndexVar, Literal, TensorVar, accesses_in, is_product, product
-from ..schedule.facts import AUTOMATIC, Options, rounded
+from ..schedule.facts import AUTOMATIC, EVEN, Crossings, Options, rounded
 from ..schedule.options import parse_options
 from .parser import Subscripts, parse_einsum
 
@@ -201,6 +201,7 @@ class Operand:
         spreads: imbalance of a sparse operand's rows, see ``Pattern.spreads``.
         has_long_rows: whether one row holds a large share of all entries.
         peaks: frequency of the most frequent coordinate in each level, see ``Pattern.peaks``.
+        crossings: lengths of rows and columns that a matrix itself chooses, see ``Pattern.crossings``.
         beside: position of the first operand with the same pattern object; None if no earlier operand has it.
     """
 
@@ -213,6 +214,7 @@ class Operand:
     spreads: tuple[int, ...] = ()
     has_long_rows: bool = False
     peaks: tuple[int, ...] = ()
+    crossings: Crossings = EVEN
     beside: int | None = None
 
     def __str__(self) -> str:

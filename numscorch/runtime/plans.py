@@ -381,5 +381,5 @@ def describe(operand: Any) -> Operand:
         strides = row_major(shape) if operand.is_contiguous() else tuple(operand.stride())
         return Operand(dense(len(shape)), shape, stored.computed, strides=strides)
     pattern = operand.pattern
-    facts = pattern.counts, pattern.spreads, pattern.has_long_rows, pattern.peaks
+    facts = pattern.counts, pattern.spreads, pattern.has_long_rows, *pattern.samples
     return Operand(pattern.format, shape, stored.computed, pattern.index_dtype, (), *facts)

@@ -27,18 +27,21 @@ from ..ir.index import (
 from ..ir.level import Level
 from ..ir.levels import Compressed, Dense
 from . import tuning
-from .facts import Facts
+from .facts import EVEN, Crossings, Facts
 
 _format = lru_cache(maxsize=4096)(Format)  # called with the text and the mode order
 
 
 @dataclass(frozen=True, slots=True)
 class Fan:
-    """How many coordinates a level has below one parent on average. Rows that another operand chooses are ``spread`` times as long."""
+    """How many coordinates a level has below one parent on average.
+
+    Rows that another operand chooses are ``spreads`` times as long: see ``Pattern.crossings``.
+    """
 
     level: int
     average: float
-    spread: float
+    spreads: Crossings
     can_seek: bool
 
 
@@ -54,12 +57,13 @@ class SparseWalk:
 def walk_of(access: Access, facts: Facts) -> SparseWalk:
     """Describe how loops walk a sparse operand."""
     counts, name, fans = counts_of(access, facts), access.tensor.name, {}
-    is_measured = not is_relation(access) and facts.count(name)[0] == access.tensor.format
+    is_measured, crossings = not is_relation(access) and facts.count(name)[0] == access.tensor.format, dict(facts.crossings)
     for at in access.sparse_levels():
         level = access.tensor.format.levels[at]
         if not level.ends:
             spread = facts.spread(name, at) if at and is_measured else 1.0
-            fans[access.level_var(at)] = Fan(at, _average(counts, at), spread, can_seek(level))
+            spreads = crossings.get(name, (spread,) * 3) if at else EVEN
+            fans[access.level_var(at)] = Fan(at, _average(counts, at), spreads, can_seek(level))
     return SparseWalk(access, counts, fans)
 
 
@@ -212,15 +216,27 @@ def estimated_fill(stmt: Assignment, facts: Facts) -> float:
     return 1.0 - exp(-steps / prod(max(facts.extent(var), 1.0) for var in stmt.lhs.indices))
 
 
+def length_of_row(walk: SparseWalk, var: IndexVar, walks: Sequence[SparseWalk], facts: Facts) -> float:
+    """Average length of the rows of one operand that a loop walks."""
+    return min(_length(walk, walk.fans[var], walks, facts), max(facts.extent(var), 1.0))
+
+
 def _length(walk: SparseWalk, fan: Fan, walks: Sequence[SparseWalk], facts: Facts) -> float:
     """Average length of the rows that a loop walks. Another sparse operand may choose long rows more often than short ones.
 
     This is assumed if the other operand has about the same counts and the same unevenness, as in a product of a matrix with
-    itself: long columns then choose long rows.
+    itself: long columns then choose long rows, or short ones.
     """
     access, name = walk.access, walk.access.tensor.name
     others = (other.access for other in walks if other is not walk and facts.alike(name, other.access.tensor.name))
-    return fan.average * (fan.spread if any(_chooses(other, access, fan.level) for other in others) else 1.0)
+    choosing = [other for other in others if _chooses(other, access, fan.level)]
+    shared = access.level_var(fan.level - 1)
+    return fan.average * max((fan.spreads[sum(_is_column(a, shared, facts) for a in (access, other))] for other in choosing), default=1.0)
+
+
+def _is_column(access: Access, var: IndexVar, facts: Facts) -> bool:
+    """Whether a variable does not index the outermost level of an operand as it is given."""
+    return access.indices[facts.count(access.tensor.name)[0].mode_order[0]] != var
 
 
 def _chooses(other: Access, access: Access, at: int) -> bool:
@@ -246,7 +262,7 @@ def iterations(var: IndexVar, walks: Sequence[SparseWalk], facts: Facts, united:
     iterated = [(walk, walk.fans[var]) for walk in walks if var in walk.fans]
     if not iterated:
         return extent, extent
-    lengths = [min(fan.average if united or fan.spread == 1.0 else _length(walk, fan, walks, facts), extent) for walk, fan in iterated]
+    lengths = [min(fan.average if united or fan.spreads == EVEN else _length(walk, fan, walks, facts), extent) for walk, fan in iterated]
     survivors = min(sum(lengths), extent) if united else prod((length / extent for length in lengths), start=extent)
     if len(lengths) == 1:
         return survivors, lengths[0]

@@ -16,6 +16,7 @@ from . import tuning
 
 Answer = TypeVar("Answer")
 P = ParamSpec("P")
+Crossings = tuple[float, float, float]  # spreads of rows that rows choose, of rows that columns choose, of columns that columns choose
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,7 @@ class Target:
         return self.vector_bytes // DTYPES[dtype].lane
 
 
+EVEN = (1.0, 1.0, 1.0)  # crossings of a matrix with even rows and columns
 GENERIC = Target()  # a processor with AVX2
 FEWEST_LANES = 2  # minimum number of lanes in a register for a short extent
 
@@ -164,12 +166,14 @@ class Facts:
     these are symbolic sizes, which record what passes learn about them (``ir/symbolic.py``). ``tiles`` are the enclosing loops over
     tiles, as (variable, size, lanes). ``spreads`` tell how uneven the rows of an operand are, for each level
     (``Pattern.spreads``). ``peaks`` tell how many values share the most frequent coordinate of each variable (``Pattern.peaks``).
+    ``crossings`` tell how long rows and columns are that a matrix itself chooses (``Pattern.crossings``).
     """
 
     extents: tuple[tuple[IndexVar, int], ...]
     counts: tuple[tuple[str, Format, tuple[int, ...]], ...] = ()
     spreads: tuple[tuple[str, tuple[int, ...]], ...] = ()
     peaks: tuple[tuple[str, tuple[tuple[IndexVar, int], ...]], ...] = ()
+    crossings: tuple[tuple[str, Crossings], ...] = ()
     lanes: int = 0
     tiles: tuple[tuple[IndexVar, int, int], ...] = ()
     exact: Mapping[IndexVar, int] = field(default_factory=dict, repr=False, compare=False)
@@ -210,7 +214,8 @@ class Facts:
 
     def alike(self, tensor: str, other: str) -> bool:
         """Whether two operands have equal rounded counts and equal unevenness."""
-        counts = {name: (sorted(levels), dict(self.spreads).get(name)) for name, _, levels in self.counts}
+        crossings = dict(self.crossings)
+        counts = {name: (sorted(levels), dict(self.spreads).get(name), crossings.get(name)) for name, _, levels in self.counts}
         return tensor in counts and counts[tensor] == counts.get(other)
 
     def is_tiled(self, var: IndexVar) -> bool:

@@ -269,6 +269,7 @@ class Orders:
             runs *= survivors
         inner = order[-1]
         survivors, steps = self.iterations(inner, walks)
+        steps = min(steps, self.looked_up(order, walks))
         scatters = not _sums_inside(order, result)
         step = tuning.COST_SCATTER if scatters else 1.0
         if self.are_placed(order):
@@ -291,6 +292,19 @@ class Orders:
         average = runs * survivors / prod(max(facts.extent(var), 1.0) for var in result)
         is_inexact = _is_rounded(stmt) and cost.is_uneven([var for var in order if var not in result], walks, self.united, average, facts)
         return total * tuning.COST_INEXACT if is_inexact else total
+
+    def looked_up(self, order: tuple[IndexVar, ...], walks: tuple[cost.SparseWalk, ...]) -> float:
+        """Steps of the innermost loop if it sums two merged rows, and one of them is scattered by ``scatter_rows``; else infinity.
+
+        The loops around the next one fix the scattered row, which is merged with each row that the next loop chooses.
+        """
+        merged = [walk for walk in walks if order[-1] in walk.fans]
+        is_sum = not self.united and order[-1] not in self.result and not self.stmt.lhs.tensor.is_assembled
+        if len(merged) != 2 or len(order) < 3 or not is_sum:
+            return inf
+        rows = [walk for walk in merged if order[-2] not in walk.access.indices and len(walk.access.indices) > 1]
+        others = [walk for walk in merged if rows and walk is not rows[0]]
+        return min((cost.length_of_row(walk, order[-1], walks, self.facts) for walk in others), default=inf)
 
     def is_tiled_reduction(self, order: tuple[IndexVar, ...]) -> bool:
         """Whether a reduction other than a sum runs in tiles: the innermost loop of the result is contiguous."""

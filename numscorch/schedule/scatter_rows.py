@@ -92,13 +92,15 @@ def _choice(row: Access, var: IndexVar, outer: tuple[IndexVar, ...]) -> Choice |
 
 def _scatter_row(stmt: Stmt, row: Access, at: IndexVar, last: IndexVar, facts: Facts, target: Target) -> Stmt:
     """Scatter the row where the body of the loop over ``at`` starts, and gather its values where they were merged."""
+    walks = cost.walks_of(operands_of(stmt), facts)
+    length = min(cost.length_of_row(walk, last, walks, facts) for walk in walks if last in walk.fans and walk.access != row)
     space = Access(TensorVar(f"{row.tensor}_row", Format((Scattered(),)), row.tensor.dtype, strides="1"), (last,))
 
     def scattered(loop: Forall) -> Forall:
         body = map_expr(loop.body, lambda access: space if access == row else access)
         if loop.var == last and isinstance(body, Assignment):
             read = replace(loop, body=body)
-            positions = take_positions(read, body, facts, target) if body.lhs.tensor.type.in_registers else None
+            positions = take_positions(read, body, facts, target, length) if body.lhs.tensor.type.in_registers else None
             return read if positions is None else positions[0]
         return replace(loop, body=Where(body, Forall(last, Assignment(space, row)))) if loop.var == at else loop
 

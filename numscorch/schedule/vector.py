@@ -178,9 +178,14 @@ def _vectorize_extreme(loops: list[Forall], body: Stmt, facts: Facts, target: Ta
     return wrap(loops, replace(body, producer=wrap(inner[:-1], loop))), why
 
 
-def take_positions(loop: Forall, term: Assignment, facts: Facts, target: Target) -> tuple[Forall, str] | None:
-    """Process several positions of a row at once, with gathers into a register; None if that is impossible or doesn't pay."""
-    count = _entries_per_row(loop.var, term, facts)
+def take_positions(
+    loop: Forall, term: Assignment, facts: Facts, target: Target, entries_per_row: float | None = None
+) -> tuple[Forall, str] | None:
+    """Process several positions of a row at once, with gathers into a register; None if that is impossible or doesn't pay.
+
+    Rows have ``entries_per_row`` entries on average, or as many as the rows of the operand if it is None.
+    """
+    count = _entries_per_row(loop.var, term, facts) if entries_per_row is None else entries_per_row
     lanes = 0 if count is None else in_masks(count, _spread(loop.var, term, facts), target.lanes(term.lhs.tensor.dtype))
     if not lanes or not can_take_positions(loop):
         return None

@@ -21,11 +21,12 @@ from ..ir.level import INT32_MAX
 from ..ir.levels import Compressed, Dense, Singleton
 from ..ir.padded import Bitmap
 from ..schedule import tuning
-from ..schedule.facts import rounded
+from ..schedule.facts import EVEN, Crossings, rounded
 from .modes import as_numpy, is_inference, lasting, made_outside
 
 T = TypeVar("T")
 BY_ROWS = (Dense(), Compressed())
+LEAST_SPREAD = 1 / 64  # rows that are chosen may also be shorter than the average
 INDEX_DTYPES = {torch.int32: "int32", torch.int64: "int64"}
 
 
@@ -114,8 +115,23 @@ class Pattern:
 
     @property
     def peaks(self) -> tuple[int, ...]:
-        """Estimated number of values with the most frequent coordinate of each level, see ``_peaks_of``."""
-        return self.remember("peaks", lambda: _peaks_of(self))
+        """Estimated number of values with the most frequent coordinate of each level, see ``_sampled_statistics``."""
+        return self.samples[0]
+
+    @property
+    def crossings(self) -> Crossings:
+        """How much longer than average the rows or columns of a matrix are that its own entries choose.
+
+        If the row of each entry chooses a row, if it chooses a column (or its column a row), and if its column chooses a column. Rounded
+        to powers of two; 1 for other formats and for few values. It tells how many values a loop reads in a product of a matrix with
+        itself.
+        """
+        return self.samples[1]
+
+    @property
+    def samples(self) -> tuple[tuple[int, ...], Crossings]:
+        """The peaks and the crossings, which are estimated from the same sample of positions."""
+        return self.remember("samples", lambda: _sampled_statistics(self))
 
     def sampled_rows(self, at: int) -> np.ndarray:
         """The lengths of the rows of a level that hold sampled positions, so a row is sampled the more often the longer it is."""
@@ -220,7 +236,7 @@ MOST_SIGNATURES = 1 << 16  # cached signatures
 
 
 LAZY: dict[str, Callable[[Pattern], Any]] = {
-    "kind": lambda p: _number((p.format, p.index_dtype, tuple(map(rounded, p.counts)), p.spreads, p.has_long_rows, p.peaks)),
+    "kind": lambda p: _number((p.format, p.index_dtype, tuple(map(rounded, p.counts)), p.spreads, p.has_long_rows, *p.samples)),
     "signature": lambda p: _number((p.kind, p.shape)),
     "counts": Pattern._count,
 }
@@ -246,12 +262,12 @@ def sampled(count: int, step: int) -> np.ndarray:
     return first + (first * 0x9E3779B1 >> 16) % step
 
 
-def _peaks_of(pattern: Pattern) -> tuple[int, ...]:
-    """Estimate, for each level, the number of values with its most frequent coordinate.
+def _sampled_statistics(pattern: Pattern) -> tuple[tuple[int, ...], Crossings]:
+    """Estimate, for each level, the number of values with its most frequent coordinate; and the crossings of a matrix.
 
-    The estimate samples about ``tuning.PEAK_SAMPLES`` positions, or in large patterns one in ``tuning.MOST_PEAK_STEP``. It is a power
-    of 4, or 0 if a coordinate has fewer than about 16 samples (512 to 4096 values). Rows of the first level are measured at fewer
-    positions, because finding the row of a position is a search. The estimate is 0 for levels without coordinates, and for levels
+    Peaks are estimated from about ``tuning.PEAK_SAMPLES`` positions, or in large patterns one in ``tuning.MOST_PEAK_STEP``. An estimate
+    is a power of 4, or 0 if a coordinate has fewer than about 16 samples (512 to 4096 values). Rows of the first level are measured at
+    fewer positions, because finding the row of a position is a search. The estimate is 0 for levels without coordinates, and for levels
     above a level with neither ``pos`` nor a fixed size.
 
     >>> from numscorch import from_torch
@@ -262,9 +278,9 @@ def _peaks_of(pattern: Pattern) -> tuple[int, ...]:
     (1024, 0)
     """
     levels, sizes, count = pattern.format.levels, pattern.format.sizes(pattern.shape), pattern.nnz
-    peaks = [0] * len(levels)
+    peaks, crossings = [0] * len(levels), EVEN
     if count < tuning.MEASURED_ENTRIES:
-        return tuple(peaks)
+        return tuple(peaks), crossings
     step = min(max(tuning.PEAK_STEP, count // tuning.PEAK_SAMPLES), tuning.MOST_PEAK_STEP)
     positions = sampled(count, step)
     for at, level in reversed(list(enumerate(levels))):
@@ -275,7 +291,9 @@ def _peaks_of(pattern: Pattern) -> tuple[int, ...]:
             coordinates = arrays[-1][positions]
         else:
             break
-        peaks[at] = _peak(coordinates[coordinates >= 0], step)
+        runs = _runs(coordinates[coordinates >= 0])
+        peaks[at] = _frequent(int(runs.max()), step)
+        crossings = _crossings_of(pattern, runs, step) if levels == BY_ROWS and at else crossings
         if "pos" in level.arrays and at == 1 and levels[0].is_unique:
             peaks[0] = _frequent(int(pattern.sampled_rows(1).max()) * count // pattern.counts[1] // tuning.PEAK_STEP, tuning.PEAK_STEP)
             break
@@ -283,14 +301,29 @@ def _peaks_of(pattern: Pattern) -> tuple[int, ...]:
             positions = np.searchsorted(arrays[0], positions.astype(arrays[0].dtype), "right") - 1
         elif not isinstance(level, Dense | Bitmap | Singleton):
             break
-    return tuple(peaks)
+    return tuple(peaks), crossings
 
 
-def _peak(coordinates: np.ndarray, step: int) -> int:
-    """The estimated number of values with the most frequent sampled coordinate."""
+def _runs(coordinates: np.ndarray) -> np.ndarray:
+    """How often each sampled coordinate was sampled."""
     ordered = np.sort(coordinates)
     ends = np.flatnonzero(np.append(ordered[1:] != ordered[:-1], True))
-    return _frequent(int(np.diff(ends, prepend=-1).max()), step)
+    return np.diff(ends, prepend=-1)
+
+
+def _crossings_of(pattern: Pattern, runs: np.ndarray, step: int) -> Crossings:
+    """Estimate the crossings of a matrix stored by rows; ``runs`` tells how often columns were found in one of ``step`` positions.
+
+    Pairs of sampled positions with one column tell how long columns are. The rows that sampled columns choose are looked up.
+    """
+    (pos, crd), count, (rows, columns) = pattern.level_arrays(1), pattern.nnz, pattern.format.sizes(pattern.shape)
+    chosen = crd[sampled(count, max(count // tuning.ROW_SAMPLES, 1))]
+    inside = chosen[chosen < rows]
+    length_of_row = float((pos[inside + 1] - pos[inside]).sum()) / len(chosen)
+    length_of_column = step * float((runs * (runs - 1)).sum()) / float(runs.sum()) + 1
+    uneven = pattern.spreads[1], length_of_row * rows / count, length_of_column * columns / count
+    of_rows, of_both, of_columns = (2.0 ** round(log2(max(spread, LEAST_SPREAD))) for spread in uneven)
+    return of_rows, of_both, of_columns
 
 
 def _frequent(hits: int, step: int) -> int:

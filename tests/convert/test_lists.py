@@ -82,7 +82,7 @@ def test_copies_of_ordered_entries_need_no_statistics(nnz: int, fresh_plans: pyt
     for format in (CSC, ns.BCSR(4, 4), None):
         B = A.to_dense() if format is None else A.to(format).to_dense()
         assert torch.equal(B, expected)
-    assert not A.pattern.derived.keys() & {"spreads", "peaks", "long"}
+    assert not A.pattern.derived.keys() & {"spreads", "samples", "long"}
 
 
 def test_the_longest_row_chooses_the_workspace_of_unordered_rows(fresh_plans: pytest.MonkeyPatch) -> None:
@@ -93,7 +93,7 @@ def test_the_longest_row_chooses_the_workspace_of_unordered_rows(fresh_plans: py
     A = conversions.copied(ns.SparseTensor(pattern, torch.arange(200)), CSR)
     assert A.pattern.arrays[1][1].tolist() == list(range(200))
     assert A.values.tolist() == columns.argsort().tolist()
-    assert not pattern.derived.keys() & {"spreads", "peaks"}
+    assert not pattern.derived.keys() & {"spreads", "samples"}
 
 
 BLOCKS = (

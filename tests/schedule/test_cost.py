@@ -87,6 +87,29 @@ def test_samples_estimate_spreads_and_peaks(fmt: str, seed: int) -> None:
     assert A.pattern.has_long_rows is False
 
 
+@pytest.mark.parametrize("fmt", ["CSR", "CSC"])
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("is_lower", [False, True])
+def test_samples_estimate_which_rows_and_columns_choose_each_other(fmt: str, seed: int, is_lower: bool) -> None:
+    indices = skewed(3000, 60_000, seed)
+    indices = indices[:, indices[0] < 2999 - indices[1]] if is_lower else indices
+    A = ns.from_coo(indices, torch.ones(indices.shape[1]), (3000, 3000), fmt)
+    rows, columns = (np.bincount(coordinates, minlength=3000).astype(float) for coordinates in indices.numpy())
+    outer, inner = (rows, columns) if fmt == "CSR" else (columns, rows)
+    for estimated, (left, right) in zip(A.pattern.crossings, ((outer, outer), (outer, inner), (inner, inner)), strict=True):
+        exact = (left * right).sum() * 3000 / A.nnz**2
+        assert exact / 2 <= estimated <= exact * 2
+
+
+def test_other_patterns_have_even_crossings() -> None:
+    indices = skewed(3000, 60_000, 0)
+    for fmt in ("COO(2)", "DCSR", "BCSR(2, 2)"):
+        assert ns.from_coo(indices, torch.ones(indices.shape[1]), (3000, 3000), fmt).pattern.crossings == (1, 1, 1)
+    assert ns.from_torch(torch.eye(9), "CSR").pattern.crossings == (1, 1, 1)
+    wide = ns.from_coo(torch.stack([indices[0] % 30, indices[1]]), torch.ones(indices.shape[1]), (30, 3000), "CSR")
+    assert len(wide.pattern.crossings) == 3
+
+
 def test_rows_and_columns_of_batches_have_peaks() -> None:
     indices = skewed(3000, 60_000, 0)
     batches = torch.cat([torch.arange(2).repeat_interleave(indices.shape[1])[None], indices.repeat(1, 2)])
@@ -113,7 +136,7 @@ def test_one_long_row_is_found_anywhere() -> None:
 def test_few_entries_are_not_measured() -> None:
     few = ns.from_torch(star(2000, 2000), "CSR").pattern
     assert few.nnz < tuning.MEASURED_ENTRIES and few.spreads == (1, 1) and few.peaks == (0, 0)
-    assert not few.derived.keys() - {"spreads", "peaks"}
+    assert not few.derived.keys() - {"spreads", "samples"}
 
 
 def test_patterns_without_entries() -> None:

@@ -117,3 +117,23 @@ def test_lookups_in_a_scattered_row_do_not_count_as_work() -> None:
     explanation = ns.explain("ij,jk->ik", A, A, mask=A)
     assert is_scattered(explanation)
     assert "one worker" in explanation.steps[-1].why
+
+
+@pytest.mark.parametrize("lower", [True, False])
+def test_triangles_are_counted_in_the_order_with_the_fewest_lookups(lower: bool, fresh_plans: pytest.MonkeyPatch) -> None:
+    """Hubs have long columns in one triangle of a graph, and long rows in the other one."""
+    generator = torch.Generator().manual_seed(0)
+    edges = (torch.rand(2, 20_000, generator=generator) ** 4 * 1500).long()
+    dense = torch.zeros(1500, 1500)
+    dense[edges[0], edges[1]] = 1.0
+    dense = (dense + dense.T > 0).float().tril(-1)
+    dense = dense if lower else dense.T.contiguous()
+    A = ns.from_torch(dense, ns.CSR)
+    explanation = ns.explain("ij,jk,ik->", A, A, A)
+    assert is_scattered(explanation)
+    nest = next(step.stmt for step in explanation.steps if step.name == "order_loops")
+    rows, columns = dense.sum(1), dense.sum(0)
+    of_rows, of_both, of_columns = ((left * right).sum().item() for left, right in ((rows, rows), (rows, columns), (columns, columns)))
+    lookups = {"ijk": of_both, "kji": of_both, "ikj": of_columns, "jki": of_columns, "jik": of_rows, "kij": of_rows}
+    assert lookups["".join(loop.var.name for loop in loops_of(nest))] <= 2 * min(lookups.values()) < max(lookups.values())
+    assert ns.einsum("ij,jk,ik->", A, A, A).item() == ((dense @ dense) * dense).sum().item()
