@@ -65,6 +65,13 @@ def hypersparse(size: int, nnz: int) -> ns.SparseTensor:
     return _csr(coordinates[0], coordinates[1], (size, size))
 
 
+def mostly_empty(rows: int, in_row: int) -> ns.SparseTensor:
+    """A square matrix with a similar number of nonzeros in one of ten rows, and none in the others, such as in a part of a graph."""
+    in_rows = np.zeros(rows, np.int64)
+    in_rows[np.random.default_rng(9).choice(rows, rows // 10, replace=False)] = in_row
+    return _random_rows(np.random.default_rng(10), in_rows, rows)
+
+
 def blocks_of_16(rows: int, columns: int, zeros: float) -> torch.Tensor:
     """A dense weight with a share ``zeros`` of its BCSR(16, 1) blocks set to zero."""
     generator = torch.Generator().manual_seed(3)
