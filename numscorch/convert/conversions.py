@@ -36,7 +36,7 @@ from ..schedule.facts import EVEN
 from ..tensors.coordinate_order import are_in_order, are_new
 from ..tensors.ledgers import is_listed, note
 from ..tensors.modes import as_numpy
-from ..tensors.packing import EACH, check_room, coordinates, index_dtype_for, is_identity, pack, positions_of
+from ..tensors.packing import EACH, check_room, coordinates, entry_columns, index_dtype_for, is_identity, pack, positions_of
 from ..tensors.pattern import Pattern
 from ..tensors.sparse_tensor import SparseTensor
 from .conversion_plan import LINE_COORDINATES, buckets, steps_between, steps_collecting, unordered_list
@@ -216,9 +216,9 @@ def _packed(pattern: Pattern, format: Format) -> Conversion:
     dtype = pattern.index_dtype if pattern.nnz <= INT32_MAX else "int64"
     if sorts(pattern, format):
         target, order = sorted_rows(pattern, format)
-        return Conversion(target, torch.from_numpy(order.astype(dtype)), None)
-    target, slots, order = pack(as_numpy(coordinates(pattern)), pattern.shape, format, pattern.index_dtype)
-    order = positions_of(pattern, order).astype(dtype)
+        return Conversion(target, torch.from_numpy(order.astype(dtype, copy=False)), None)
+    target, slots, order = pack(entry_columns(pattern), pattern.shape, format, pattern.index_dtype)
+    order = positions_of(pattern, order).astype(dtype, copy=False)
     return Conversion(target, torch.from_numpy(order), None if is_identity(slots, target.nnz) else torch.from_numpy(slots))
 
 
@@ -337,7 +337,7 @@ def is_wide_enough(format: Format, shape: Sequence[int]) -> bool:
 
 
 def coalesced(
-    indices: np.ndarray, values: torch.Tensor, shape: tuple[int, ...], format: Format, dtype: np.dtype | None
+    indices: Sequence[np.ndarray] | np.ndarray, values: torch.Tensor, shape: tuple[int, ...], format: Format, dtype: np.dtype | None
 ) -> SparseTensor | None:
     """Sort many entries and sum duplicates; None if kernels do not support the values, do not pay, or have nothing to sort. O(nnz).
 
@@ -346,7 +346,7 @@ def coalesced(
     algorithm of Gustavson, "Two Fast Algorithms for Sparse Matrices: Multiplication and Permuted Transposition", 1978.
 
     Args:
-        indices: coordinates, int64 of shape (ndim, n).
+        indices: coordinates of integers, as an array of shape (ndim, n) or as one array for each dimension.
         values: values, shape (n,).
         shape: the tensor's shape.
         format: the tensor's format.

@@ -8,6 +8,7 @@ become n:m:g without a list of entries: the mask of kept entries determines the 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 
 import numpy as np
@@ -21,7 +22,7 @@ from ..ir.nmg import Combination, Grouped
 from ..ir.nmg_combinations import kinds_at, table
 from ..ir.parts import Part
 from ..schedule import tuning
-from ..tensors.coordinate_order import fit_into_keys, sorted_columns
+from ..tensors.coordinate_order import fit_into_keys, in_order, sorted_columns, sorting
 from ..tensors.modes import as_numpy
 from ..tensors.packing import index_dtype_for
 from ..tensors.pattern import Pattern
@@ -103,8 +104,7 @@ def starts_of(row_of_each: torch.Tensor, rows: int, dtype: str) -> torch.Tensor:
     if rows * tuning.SEARCHED_ROWS < count:
         starts = np.searchsorted(as_numpy(row_of_each), np.arange(rows + 1, dtype=dtype))
         return torch.from_numpy(starts.astype(dtype, copy=False))
-    starts64 = torch._convert_indices_from_coo_to_csr(row_of_each, rows)
-    return starts64 if dtype == "int64" else starts64.int()
+    return torch._convert_indices_from_coo_to_csr(row_of_each, rows, out_int32=dtype == "int32")
 
 
 def _tensors(*arrays: np.ndarray) -> tuple[torch.Tensor, ...]:
@@ -177,17 +177,19 @@ def sorted_rows(pattern: Pattern, target: Format) -> tuple[Pattern, np.ndarray]:
 
 
 def sorted_list(
-    indices: np.ndarray, shape: tuple[int, ...], format: Format, dtype: np.dtype | None
+    indices: Sequence[np.ndarray] | np.ndarray, shape: tuple[int, ...], format: Format, dtype: np.dtype | None
 ) -> tuple[Pattern, np.ndarray | None, np.ndarray]:
     """Pack coordinates like :func:`~numscorch.tensors.packing.pack`, in a format that :func:`can_regroup` a list, or in a list.
 
-    The entries are sorted as integers, which hold the coordinates: see ``fit_into_keys``. ``slots`` is None if no entry is repeated.
+    ``slots`` is None if no entry is repeated. The pattern shares no memory with the coordinates.
     """
-    columns, order, is_first = sorted_columns([indices[d] for d in format.mode_order], [shape[d] for d in format.mode_order])
+    given = [indices[d] for d in format.mode_order]
+    order, columns = sorting(given, [shape[d] for d in format.mode_order], len(given[0]))
+    is_first = np.append(True, in_order(columns))[: len(order)]
     slots = None if is_first.all() else np.cumsum(is_first) - 1
     columns = columns if slots is None else [column[is_first] for column in columns]
     wanted = index_dtype_for(shape, len(columns[0]), dtype)
-    first, *others = _tensors(*(column.astype(wanted, copy=False) for column in columns))
+    first, *others = _tensors(*(column.astype(wanted, copy=columns is given) for column in columns))
     arrays = ((*_tensors(np.array([0, len(first)], wanted)), first), *((column,) for column in others))
     pattern = Pattern(list_format(format), shape, arrays, wanted.name)
     return (pattern if format == pattern.format else regrouped(pattern, format)), slots, order

@@ -9,15 +9,18 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
+import numpy as np
 import torch
 
 from ..errors import UnsupportedError
 from ..ir.format import COO, CSC, CSR, sorted_format
+from ..ir.level import INT32_MAX, INT64_MAX
+from ..ir.parts import Part
 from ..machine.memory import check_bytes
 from ..schedule import tuning
 from ..tensors.ledgers import densifying, note
 from ..tensors.modes import as_numpy, made_outside
-from ..tensors.packing import at_positions, coordinates, numbered, of_entries, positions_of
+from ..tensors.packing import at_positions, check_countable, coordinates, entry_columns, has_gaps, numbered, of_entries, positions_of
 from ..tensors.pattern import Pattern
 from ..tensors.sparse_tensor import SparseTensor
 from ..tensors.torch_layouts import layout_of, native_tensor, over_the_edge, quietly
@@ -40,7 +43,7 @@ def to_dense(A: SparseTensor) -> torch.Tensor:
     check_bytes(prod(A.pattern.shape) * A.dtype.itemsize, f"the dense tensor of shape {A.pattern.shape}", A.format, "keep it sparse")
     if can_copy(A.values) and converted_so_far(A.format, None, A.pattern.nnz) >= tuning.COMPILE_ENTRIES:
         return copied(A, None)
-    place = made_outside(lambda: numbered(list(coordinates(A.pattern)), A.pattern.shape))
+    place = made_outside(lambda: numbered(_columns(A.pattern), A.pattern.shape))
     return A.values.new_zeros(prod(A.pattern.shape)).index_copy_(0, place, of_entries(A.pattern, A.values)).reshape(A.pattern.shape)
 
 
@@ -132,7 +135,7 @@ def others_at(A: SparseTensor, other: Any) -> torch.Tensor:
         other = from_torch(other, copy=False)
     if isinstance(other, SparseTensor) and other.pattern is A.pattern:
         return values_of(other)
-    coords = coordinates(A.pattern)[A.ndim - other.ndim :]
+    coords = made_outside(lambda: _columns(A.pattern))[A.ndim - other.ndim :]
     indices = [row if size != 1 else torch.zeros_like(row) for row, size in zip(coords, other.shape, strict=True)]
     return looked_up(other, indices) if isinstance(other, SparseTensor) else other[tuple(indices)] if indices else other
 
@@ -168,7 +171,7 @@ def as_stored(gradient: SparseTensor | torch.Tensor, pattern: Pattern) -> torch.
         return gradient._values
     conversion, values = converted(pattern, gradient.format), gradient._values
     if conversion.pattern.nnz != gradient.pattern.nnz:  # an intersection with an operand that stores less
-        return at_positions(pattern, looked_up(gradient, list(coordinates(pattern))))
+        return at_positions(pattern, looked_up(gradient, made_outside(lambda: _columns(pattern))))
     if conversion.order is None:
         return values
     values = values if conversion.slots is None else values.index_select(0, conversion.slots)
@@ -177,15 +180,37 @@ def as_stored(gradient: SparseTensor | torch.Tensor, pattern: Pattern) -> torch.
 
 def matches_in(pattern: Pattern, indices: Sequence[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
     """Which of these coordinates are stored entries of a pattern, and the positions of their values; O(n log nnz)."""
+    check_countable(pattern.shape)
     numbers, places = pattern.remember("numbered", lambda: _numbered(pattern))
-    wanted = numbered(indices, pattern.shape)
-    at = torch.searchsorted(numbers, wanted)
-    matches = (at < len(numbers)).nonzero()[:, 0]
-    matches = matches[numbers[at[matches]] == wanted[matches]]
-    return matches, places[at[matches]]
+    parts, sizes = _key_of(pattern)
+    wanted = numbered([part.of(indices, pattern.shape) for part in parts], sizes)
+    at = torch.searchsorted(numbers, wanted, out_int32=len(numbers) <= INT32_MAX).clamp(max=max(len(numbers) - 1, 0))
+    matches = (numbers.index_select(0, at) == wanted).nonzero()[:, 0] if len(numbers) else at[:0].to(torch.int64)
+    found = at.index_select(0, matches)
+    return matches, found if places is None else places.index_select(0, found)
 
 
-def _numbered(pattern: Pattern) -> tuple[torch.Tensor, torch.Tensor]:
-    """The sorted row-major indices of all entries, and the positions of their values."""
-    numbers, order = torch.sort(numbered(list(coordinates(pattern)), pattern.shape))
-    return numbers, torch.from_numpy(positions_of(pattern, as_numpy(order)))
+def _columns(pattern: Pattern) -> list[torch.Tensor]:
+    """The coordinates in each dimension as int64, which autograd may keep."""
+    return [torch.from_numpy(column.astype(np.int64)) for column in entry_columns(pattern)]
+
+
+def _key_of(pattern: Pattern) -> tuple[Sequence[Part], tuple[int, ...]]:
+    """The parts of coordinates, and their extents, that number entries in storage order if possible, else in row-major order."""
+    sizes = pattern.format.sizes(pattern.shape)
+    if has_gaps(pattern) or prod(sizes) > INT64_MAX:
+        return list(map(Part, range(len(pattern.shape)))), pattern.shape
+    return pattern.format.parts, sizes
+
+
+def _numbered(pattern: Pattern) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """The sorted linear indices of all entries by :func:`_key_of`, and the positions of their values; None if these are 0, 1, 2, ..."""
+    (parts, sizes), columns = _key_of(pattern), entry_columns(pattern)
+    numbers = np.zeros(len(columns[0]) if columns else 1, np.int64)
+    for part, size in zip(parts, sizes, strict=True):
+        numbers *= size
+        numbers += part.of(columns, pattern.shape)
+    if not has_gaps(pattern) and bool((numbers[1:] >= numbers[:-1]).all()):
+        return torch.from_numpy(numbers), None
+    ordered, order = torch.sort(torch.from_numpy(numbers))
+    return ordered, torch.from_numpy(positions_of(pattern, as_numpy(order)))

@@ -6,8 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from operator import index
-
-import numpy as np
+from typing import Any
 
 from ..errors import FormatError
 
@@ -36,9 +35,9 @@ class Part:
         """Whether the part is a whole dimension."""
         return self == Part(self.dimension)
 
-    def of(self, coordinates: np.ndarray, shape: Sequence[int] = ()) -> np.ndarray:
-        """The part of coordinates of shape (ndim, n). A difference also needs the shape of the tensor."""
-        coordinate: np.ndarray = coordinates[self.dimension]
+    def of(self, coordinates: Any, shape: Sequence[int] = ()) -> Any:
+        """The part of coordinates, an array of each dimension. A difference also needs the shape of the tensor."""
+        coordinate = coordinates[self.dimension]
         if self.minus is not None:
             coordinate = coordinate - coordinates[self.minus] + (shape[self.minus] - 1)
         coordinate = coordinate % self.modulus if self.modulus else coordinate

@@ -191,7 +191,6 @@ class PartialSums:
         return f"sums<{', '.join(map(str, self.widths))}>" if self.widths else "sums"
 
 
-Tag = (
-    Serial | Parallel | Divide | Vector | Unroll | Positions | FlatSum | Each | Gallop | Blend | Tile | Blocks | Jam | Transpose | Specialize
-)
+Walk = Positions | FlatSum | Each | Gallop | Blend
+Tag = Serial | Parallel | Divide | Vector | Unroll | Walk | Tile | Blocks | Jam | Transpose | Specialize
 SERIAL = Serial()

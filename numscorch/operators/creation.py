@@ -26,7 +26,6 @@ from ..tensors.torch_layouts import TorchLayout, quietly
 from . import public
 from .attributes import LIKE
 from .naming import with_name
-from .reshaping import unraveled
 
 Constructor = Callable[..., Any]
 UNPINNED = ("pin_memory",)  # refused by constructors from index arrays
@@ -291,7 +290,9 @@ def _random(
         )
     count = round(density * prod(shape))
     _check_room(count, shape, dtype or torch.get_default_dtype(), format, "give a smaller density")
-    places = unraveled(drawn(count, prod(shape), generator), shape)
+    places = np.array(np.unravel_index(drawn(count, prod(shape), generator), (1, *shape)), np.int64)[
+        1:
+    ]  # unravel_index rejects an empty shape
     values = draw(count, generator=generator, dtype=dtype)
     return trained(_from_sorted(places, values, shape, format), requires_grad)
 

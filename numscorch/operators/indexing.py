@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from ..convert.construct import from_torch
 from ..convert.row_selection import with_rows
 from ..convert.values import densified, looked_up, values_of
 from ..errors import IndexKindError, OperandError, RangeError, SizeError, UnsupportedError
@@ -21,7 +22,7 @@ from ..machine.memory import COORDINATE, check_entries
 from ..tensors.arrays import as_integer
 from ..tensors.coordinate_order import sorting
 from ..tensors.modes import as_numpy, made_outside
-from ..tensors.packing import check_countable, coordinates, numbered
+from ..tensors.packing import check_countable, coordinates, entry_columns, numbered
 from ..tensors.pattern import Pattern
 from ..tensors.restriction import Numbers, entries_of, has_fibres, is_whole, run_of, select as restrict
 from ..tensors.sparse_tensor import SparseTensor
@@ -374,7 +375,9 @@ def masked_select(input: Any, mask: Any) -> torch.Tensor:
     if mask.dtype != torch.bool:
         raise OperandError(f"masked_select by a mask of {mask.dtype}: it takes bool, as A != 0")
     shape = broadcast_shape("masked_select", input.shape, mask.shape)
-    input, mask = (t if tuple(t.shape) == shape else t.expand(shape) for t in (input, mask))
+    if tuple(mask.shape) != shape:  # copies of its few True entries need less memory than a dense mask of the shape
+        mask = (mask if isinstance(mask, SparseTensor) else from_torch(mask)).expand(shape)
+    input = input if tuple(input.shape) == shape else input.expand(shape)
     return getitem(input, mask) if isinstance(input, SparseTensor) else input[tuple(_places_of(mask))]
 
 
@@ -386,10 +389,12 @@ def nonzero(input: SparseTensor, *, as_tuple: bool = False) -> Any:
     tensor([[0, 0],
             [1, 1]])
     """
-    indices = coordinates(input.pattern)[:, values_of(input).detach() != 0]
-    order, _ = sorting([as_numpy(row) for row in indices], input.shape, indices.shape[1])
-    indices = indices[:, torch.from_numpy(order)]
-    return tuple(indices) if as_tuple else indices.t().contiguous()
+    kept = as_numpy(values_of(input).detach() != 0)
+    _, columns = sorting([column[kept] for column in entry_columns(input.pattern)], input.shape, int(kept.sum()))
+    indices = torch.empty((len(columns[0]) if columns else int(kept.sum()), input.ndim), dtype=torch.int64)
+    for d, column in enumerate(columns):
+        indices[:, d] = torch.from_numpy(column)
+    return tuple(indices.t().contiguous()) if as_tuple else indices
 
 
 INDEXING: dict[str, Callable[..., Any]] = {

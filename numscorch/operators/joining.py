@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import accumulate
 from math import prod
 from operator import and_
 from typing import Any
@@ -25,7 +26,7 @@ from ..ir.parts import Part
 from ..machine.buffer_pool import room
 from ..tensors.arrays import as_shape
 from ..tensors.modes import as_numpy
-from ..tensors.packing import coordinates, index_dtype_for
+from ..tensors.packing import entry_columns, index_dtype_for
 from ..tensors.pattern import Pattern
 from ..tensors.restriction import Numbers, has_fibres
 from ..tensors.sparse_tensor import SparseTensor
@@ -191,11 +192,13 @@ def join_entries(tensors: Sequence[SparseTensor], dims: Sequence[int], format: F
     by_rows = Format(CSR_LEVELS, target.parts) if target.is_plain and len(shape) == 2 else target
     if by_rows != target and shares(target, by_rows, shape, count):  # COO and DCSR along the inner dimension
         return join_entries(tensors, dims, by_rows).to(target)
-    sizes = np.array([[t.shape[d] * (d in dims) for d in range(t.ndim)] for t in tensors], np.int64)
-    starts = sizes.cumsum(axis=0) - sizes
-    places = [as_numpy(coordinates(t.pattern)) + start[:, None] for t, start in zip(tensors, starts, strict=True)]
-    values = torch.cat([values_of(t) for t in tensors])
-    return assemble(np.concatenate(places, axis=1), values, shape, target)
+    dtype, listed = index_dtype_for(shape, 0), zip(*(entry_columns(t.pattern) for t in tensors), strict=True)
+    starts = ([*accumulate((t.shape[d] * (d in dims) for t in tensors[:-1]), initial=0)] for d in range(first.ndim))
+    places = [
+        np.concatenate([part.astype(dtype, copy=False) + start for part, start in zip(*along, strict=True)])
+        for along in zip(listed, starts, strict=True)
+    ]
+    return assemble(places, torch.cat([values_of(t) for t in tensors]), shape, target)
 
 
 def joins_levels(format: Format, dims: Sequence[int]) -> bool:

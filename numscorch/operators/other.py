@@ -14,8 +14,7 @@ from ..errors import RangeError, SizeError, UnsupportedError
 from ..ir.format import COO, dense
 from ..machine.memory import check_entries
 from ..tensors.arrays import as_integer, as_integers, as_shape
-from ..tensors.modes import as_numpy
-from ..tensors.packing import coordinates
+from ..tensors.packing import entry_columns, entry_count, summing_dtype
 from ..tensors.sparse_tensor import SparseTensor
 from .elementwise import sub
 from .indexing import index_select, narrow, select_coordinates
@@ -61,10 +60,11 @@ def roll(input: SparseTensor, shifts: Any, dims: Any = None) -> Any:
     if len(steps) != len(at):
         raise SizeError(f"roll by {len(steps)} shifts along {len(at)} dimensions: give one shift for each")
 
-    def move(indices: np.ndarray) -> np.ndarray:
+    def move(indices: list[np.ndarray]) -> list[np.ndarray]:
         moved = indices.copy()
         for d, step in zip(at, steps, strict=True):
-            moved[d] = (moved[d] + step) % max(input.shape[d], 1)
+            size = max(input.shape[d], 1)
+            moved[d] = (moved[d] + step % size) % size
         return moved
 
     return rearranged(input, ("roll", steps, at), input.shape, move)
@@ -179,7 +179,7 @@ def diagonal(input: SparseTensor, offset: int = 0, dim1: int = 0, dim2: int = 1)
         input,
         ("diagonal", offset, first, second),
         [*(input.shape[d] for d in other_dims), length],
-        lambda at: np.stack([*at[other_dims], np.minimum(at[first], at[second])]),
+        lambda at: [*(at[d] for d in other_dims), np.minimum(at[first], at[second])],
         keep=lambda at: at[second] - at[first] == offset,
         order=False,
     )
@@ -207,13 +207,12 @@ def diag_embed(input: SparseTensor, offset: int = 0, dim1: int = -2, dim2: int =
         raise SizeError(f"diag_embed in dim {dim1} and dim {dim2}: give two different dimensions")
     sizes = [*input.shape[:-1], *[input.shape[-1] + abs(offset)] * 2]
     places = np.argsort([*(d for d in range(order) if d not in (rows, columns)), rows, columns])  # result dimension -> index in sizes
-    return rearranged(
-        input,
-        ("diag_embed", offset, rows, columns),
-        [sizes[place] for place in places],
-        lambda at: np.stack([*at[:-1], at[-1] + max(-offset, 0), at[-1] + max(offset, 0)])[places],
-        order=False,
-    )
+
+    def move(at: list[np.ndarray]) -> list[np.ndarray]:
+        moved = [*at[:-1], at[-1] + max(-offset, 0), at[-1] + max(offset, 0)]
+        return [moved[place] for place in places]
+
+    return rearranged(input, ("diag_embed", offset, rows, columns), [sizes[place] for place in places], move, order=False)
 
 
 def trace(input: SparseTensor) -> Any:
@@ -238,11 +237,15 @@ def kron(input: Any, other: Any) -> SparseTensor:
     before, after = ((1,) * (order - t.ndim) + tuple(t.shape) for t in (left, right))
     shape = as_shape([a * b for a, b in zip(before, after, strict=True)])
     check_copies(left.nnz * right.nnz, shape, left)
-    first, second = (np.pad(as_numpy(coordinates(t.pattern)), ((order - t.ndim, 0), (0, 0))) for t in (left, right))
-    indices = first[:, :, None] * np.array(after, np.int64)[:, None, None] + second[:, None, :]
+    dtype = summing_dtype(shape)
+    columns = ([column.astype(dtype, copy=False) for column in entry_columns(t.pattern)] for t in (left, right))
+    first, second = (
+        [*[np.zeros(entry_count(t.pattern), dtype)] * (order - t.ndim), *part] for t, part in zip((left, right), columns, strict=True)
+    )
+    indices = [np.add.outer(a * size, b).reshape(-1) for a, b, size in zip(first, second, after, strict=True)]
     values = values_of(left)[:, None] * values_of(right)[None, :]
     template = left if isinstance(input, SparseTensor) else right
-    return assemble(indices.reshape(order, values.numel()), values.reshape(-1), shape, fitting(template, shape, True))
+    return assemble(indices, values.reshape(-1), shape, fitting(template, shape, True))
 
 
 def diff(input: Any, n: int = 1, dim: int = -1, prepend: Any = None, append: Any = None) -> Any:

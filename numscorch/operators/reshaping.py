@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..convert.construct import from_torch
+from ..convert.construct import from_torch, packed
 from ..convert.conversions import Conversion
 from ..errors import RangeError, SizeError
 from ..frontend.parser import Names, _place_of, parse_rearrangement, pointed
@@ -25,22 +25,21 @@ from ..machine.memory import check_entries
 from ..schedule import tuning
 from ..tensors.arrays import as_integer, as_integers, as_shape
 from ..tensors.modes import as_numpy, made_outside
-from ..tensors.packing import coordinates, is_identity, numbered, pack, positions_of
+from ..tensors.packing import entry_columns, entry_count, is_identity, numbered, positions_of, summing_dtype
 from ..tensors.pattern import Pattern
 from ..tensors.sparse_tensor import SparseTensor
 from .naming import with_name
 
 MOST_MOVES = 32  # moves cached per pattern
 Packed = tuple[Pattern, np.ndarray | None, np.ndarray]  # the result of ``pack``; None for slots 0, 1, 2, ...
-Moved = np.ndarray | tuple[np.ndarray, np.ndarray]  # new coordinates of all entries in order; or coordinates, and their entries' indices
 
 
 def rearranged(
     A: SparseTensor,
     key: Hashable,
     shape: Sequence[int],
-    move: Callable[[np.ndarray], Moved] = lambda indices: indices,
-    keep: Callable[[np.ndarray], np.ndarray] | None = None,
+    move: Callable[[list[np.ndarray]], list[np.ndarray]] = lambda indices: indices,
+    keep: Callable[[list[np.ndarray]], np.ndarray] | None = None,
     order: bool = True,
     copies: int = 1,
 ) -> Any:
@@ -50,10 +49,11 @@ def rearranged(
         A: the tensor.
         key: identifies this move in the pattern's cache; None disables caching.
         shape: the result's shape; a result without dimensions is a strided tensor.
-        move: maps coordinates (ndim, n) to new coordinates, or to new coordinates and the index of the entry for each.
+        move: maps coordinates, one array for each dimension, to new coordinates; it must not write to the arrays. Sums of two
+            coordinates, of the tensor or of the result, do not overflow.
         keep: maps coordinates to a mask of those that are moved; all by default.
         order: whether the result has the dimensions of ``A`` in the same order, so that the format of ``A`` can be kept.
-        copies: number of result entries for each entry of ``A``.
+        copies: number of result entries for each entry of ``A``; all entries follow one another, and then their copies.
 
     Raises:
         SizeError: the copies exceed the memory limit, or a size exceeds int64.
@@ -63,13 +63,14 @@ def rearranged(
         check_copies(copies * A.nnz, shape, A)
 
     def build() -> Packed:
-        indices = as_numpy(coordinates(A.pattern))
+        dtype = summing_dtype((*A.shape, *shape))
+        indices = [column.astype(dtype, copy=False) for column in entry_columns(A.pattern)]
         kept = None if keep is None else np.flatnonzero(keep(indices))
-        moved = move(indices if kept is None else indices[:, kept])
-        places, sources = moved if isinstance(moved, tuple) else (moved, None)
-        target, slots, source = pack(places, shape, fitting(A, shape, order), A.pattern.index_dtype)
-        source = source if sources is None else sources[source]
-        return target, slots, positions_of(A.pattern, source if kept is None else kept[source])
+        places = move(indices if kept is None else [column.take(kept) for column in indices])
+        listed = places or np.empty((0, entry_count(A.pattern)), dtype)
+        target, slots, source = packed(listed, shape, fitting(A, shape, order), np.dtype(A.pattern.index_dtype))
+        source = source if copies == 1 else source % max(entry_count(A.pattern), 1)
+        return target, slots, positions_of(A.pattern, source if kept is None else kept.take(source))
 
     return rebuilt(A, key, shape, build)
 
@@ -160,12 +161,11 @@ def reshape(input: SparseTensor, *sizes: Any, shape: Sequence[int] | None = None
     if before != after and prod(before) > INT64_MAX:
         raise SizeError(f"reshape of {tuple(input.shape)} to {target}: it has more elements than int64 can count")
 
-    def move(indices: np.ndarray) -> np.ndarray:
-        if before != after:
-            return unraveled(as_numpy(numbered(list(torch.from_numpy(indices)), input.shape)), target)
-        moved = np.zeros((len(target), indices.shape[1]), np.int64)  # only dimensions of size 1 are added or removed
-        moved[np.not_equal(target, 1)] = indices[np.not_equal(input.shape, 1)]
-        return moved
+    def move(indices: list[np.ndarray]) -> list[np.ndarray]:
+        if before != after:  # else only dimensions of size 1 are added or removed
+            return unraveled(as_numpy(numbered(list(map(torch.from_numpy, indices)), input.shape)), target)
+        moved = (column for column, size in zip(indices, input.shape, strict=True) if size != 1)
+        return [next(moved) if size != 1 else np.zeros(entry_count(input.pattern), np.int32) for size in target]
 
     return rearranged(input, ("reshape", target), target, move, order=False)
 
@@ -188,8 +188,14 @@ def complete_sizes(sizes: tuple[Any, ...], before: Sequence[int]) -> tuple[int, 
     return tuple(target)
 
 
-def unraveled(number: np.ndarray, shape: Sequence[int]) -> np.ndarray:
-    return np.array(np.unravel_index(number, (1, *shape)), np.int64)[1:]  # unravel_index rejects an empty shape
+def unraveled(number: np.ndarray, shape: Sequence[int]) -> list[np.ndarray]:
+    """The coordinates of row-major indices, one array for each dimension."""
+    columns, dtype = list[np.ndarray](), summing_dtype(shape)
+    for size in reversed(shape):
+        above = number // max(size, 1)
+        columns.insert(0, (number - above * size).astype(dtype, copy=False))
+        number = above
+    return columns
 
 
 def flatten(input: SparseTensor, start_dim: int = 0, end_dim: int = -1) -> Any:
@@ -235,11 +241,10 @@ def copied(input: SparseTensor, times: tuple[int, ...]) -> Any:
     added, count = len(times) - input.ndim, prod(times)
     extents = (1,) * added + tuple(input.shape)
 
-    def move(indices: np.ndarray) -> Moved:
-        steps = unraveled(np.arange(count), times) * np.array(extents, np.int64)[:, None]
-        full = np.pad(indices, ((added, 0), (0, 0)))
-        moved = (full[:, :, None] + steps[:, None, :]).reshape(len(times), indices.shape[1] * count)
-        return moved, np.repeat(np.arange(indices.shape[1]), count)
+    def move(indices: list[np.ndarray]) -> list[np.ndarray]:
+        full = [*[np.zeros(entry_count(input.pattern), np.int32)] * added, *indices]
+        steps = (step * size for step, size in zip(unraveled(np.arange(count), times), extents, strict=True))
+        return [np.add.outer(step, column).reshape(-1) for column, step in zip(full, steps, strict=True)]
 
     return rearranged(input, ("copied", times), [size * n for size, n in zip(extents, times, strict=True)], move, copies=count)
 

@@ -18,7 +18,7 @@ from ..frontend.requests import NAMES, Request, product_of
 from ..ir.function_table import BY_ZERO
 from ..ir.functions import COMPARISONS, FUNCTIONS, REDUCTIONS, start_of, terms_of
 from ..ir.index import Access, Apply, Binary, Expr, Literal
-from ..machine.memory import check_bytes
+from ..machine import memory
 
 
 def divided(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
@@ -82,6 +82,8 @@ def dense_result(request: Request, *tensors: Tensor) -> Tensor:
     tensor([[3.],
             [3.]])
     """
+    if prod([tensor.numel() for tensor in tensors]) > memory.ASK_FROM:  # an upper bound of the result's size
+        _check_size(request, tensors, request.subscripts.result)
     if request.is_product and {tensor.dtype for tensor in tensors} in FLOATS:  # fast path
         return _einsum(einsum_text(request), tensors)
     target = target_of(request, tensors)
@@ -128,7 +130,6 @@ def matrix_product(expr: str) -> tuple[bool, bool, bool] | None:
 def _value(request: Request, tensors: Sequence[Tensor]) -> Tensor:
     """The result of a request on tensors of one data type; indices that the result lacks are reduced."""
     if _is_product(request):
-        _check_size(request, tensors, request.subscripts.result)
         product = _einsum(einsum_text(request), tensors)
         if torch._C._functorch.is_functorch_wrapped_tensor(product):  # inside a transform, data pointers are unavailable
             return product.clone()
@@ -158,7 +159,7 @@ def _check_size(request: Request, tensors: Sequence[Tensor], names: Sequence[str
     shape = [sizes[name] for name in names]
     what = f"the dense intermediate tensor {'x'.join(map(str, shape))}"
     suggestion = "to compute it only at a sparse operand's entries, multiply by that operand first, in a separate statement"
-    check_bytes(prod(shape) * max((tensor.itemsize for tensor in tensors), default=1), what, request, suggestion)
+    memory.check_bytes(prod(shape) * max((tensor.itemsize for tensor in tensors), default=1), what, request, suggestion)
 
 
 @lru_cache(maxsize=1024)

@@ -17,7 +17,7 @@ from numpy.typing import DTypeLike
 from ..errors import FormatError, SizeError
 from ..ir.format import COO, CSR, Format
 from ..ir.level import INT32_MAX, INT64_MAX, Arrays, Entries, Level, Parents, starts_of_runs
-from ..ir.levels import Dense
+from ..ir.levels import Compressed, Dense, Singleton
 from ..machine import memory
 from ..schedule import tuning
 from .coordinate_order import are_new, sorting
@@ -25,10 +25,11 @@ from .modes import made_outside
 from .pattern import Pattern
 
 EACH = 4  # smallest size of a value or a coordinate, in bytes
+GAPLESS = (Dense, Compressed, Singleton)
 
 
 def pack(
-    indices: np.ndarray, shape: Sequence[int], format: Format, index_dtype: DTypeLike | None = None
+    indices: Sequence[np.ndarray] | np.ndarray, shape: Sequence[int], format: Format, index_dtype: DTypeLike | None = None
 ) -> tuple[Pattern, np.ndarray, np.ndarray]:
     """Build the pattern that stores the given coordinates.
 
@@ -37,7 +38,7 @@ def pack(
     entries, plus the positions that dense levels add.
 
     Args:
-        indices: coordinates, int64 of shape (ndim, n).
+        indices: coordinates of integers, as an array of shape (ndim, n) or as one array for each dimension.
         shape: size of every dimension.
         format: storage format.
         index_dtype: int32 or int64; int64 replaces int32 where it overflows. By default the smallest that fits.
@@ -56,10 +57,14 @@ def pack(
     """
     shape = tuple(int(size) for size in shape)
     check_order(format, shape)
-    sizes, columns = format.sizes(shape), [part.of(indices, shape) for part in format.parts]
+    is_gapless = all(isinstance(level, GAPLESS) for level in format.levels)
+    columns = [column.astype(summing_dtype(shape), copy=False) for column in indices]
+    count = indices.shape[1] if isinstance(indices, np.ndarray) else len(columns[0])
+    sizes, columns = format.sizes(shape), [part.of(columns, shape) for part in format.parts]
     depth = len(columns) - next((at for at, level in enumerate(reversed(format.levels)) if not isinstance(level, Dense)), 0)
-    order, keys = sorting(columns[:depth], sizes[:depth], indices.shape[1])  # coordinates in dense levels below are offsets
+    order, keys = sorting(columns[:depth], sizes[:depth], count)  # coordinates in dense levels below are offsets
     columns = keys + [column.take(order) for column in columns[depth:]]
+    columns = columns if is_gapless else [column.astype(np.int64, copy=False) for column in columns]  # levels multiply coordinates
     levels, arrays, positions, count, order = _pack_levels(format, columns, sizes, order, depth)
     dtype = index_dtype_for(sizes, count, index_dtype)
     tensors = tuple(
@@ -188,6 +193,15 @@ def index_dtype_for(shape: Sequence[int], nnz: int, wanted: DTypeLike | None = N
     return np.dtype(np.int32 if fits and (wanted is None or np.dtype(wanted) == np.int32) else np.int64)
 
 
+def summing_dtype(shape: Sequence[int]) -> np.dtype:
+    """The index type in which sums of two coordinates do not overflow.
+
+    >>> summing_dtype((3, 4)), summing_dtype((2**30, 4))
+    (dtype('int32'), dtype('int64'))
+    """
+    return index_dtype_for([2 * size for size in shape], 0)
+
+
 def _firsts(columns: Sequence[np.ndarray]) -> list[np.ndarray]:
     """firsts[l][k]: whether entry k is the first with its coordinates in levels 0 to l."""
     firsts: list[np.ndarray] = []
@@ -229,7 +243,7 @@ def numbered(indices: Sequence[torch.Tensor], shape: Sequence[int]) -> torch.Ten
         SizeError: the number of entries of the shape exceeds int64.
     """
     check_countable(shape)
-    numbers = torch.zeros((), dtype=torch.int64)
+    numbers = torch.zeros(1 if indices else (), dtype=torch.int64)  # without a dimension, int32 coordinates would stay int32
     for coords, size in zip(indices, shape, strict=True):
         numbers = torch.add(coords, numbers, alpha=size)
     return numbers
@@ -237,7 +251,7 @@ def numbered(indices: Sequence[torch.Tensor], shape: Sequence[int]) -> torch.Ten
 
 def positions_of(pattern: Pattern, entries: np.ndarray) -> np.ndarray:
     """Convert column numbers of ``coordinates(pattern)`` to the positions of the entries' values."""
-    positions = _unpacked(pattern)[1]
+    positions = _positions(pattern)
     return entries if positions is None else positions[entries]
 
 
@@ -248,7 +262,7 @@ def of_entries(pattern: Pattern, values: torch.Tensor) -> torch.Tensor:
     >>> of_entries(bitmap, torch.arange(6))
     tensor([2, 3])
     """
-    positions = _unpacked(pattern)[1] if has_gaps(pattern) else None
+    positions = _positions(pattern)
     return values if positions is None else values.index_select(0, torch.from_numpy(positions))
 
 
@@ -259,7 +273,7 @@ def at_positions(pattern: Pattern, entries: torch.Tensor) -> torch.Tensor:
     >>> at_positions(bitmap, torch.tensor([5, 7]))
     tensor([0, 0, 5, 7, 0, 0])
     """
-    positions = _unpacked(pattern)[1]
+    positions = _positions(pattern)
     return entries if positions is None else entries.new_zeros(pattern.nnz).index_copy_(0, torch.from_numpy(positions), entries)
 
 
@@ -294,6 +308,11 @@ def has_gaps(pattern: Pattern) -> bool:
     return not pattern.format.is_plain and prod(pattern.format.sizes(pattern.shape)) != prod(pattern.shape)
 
 
+def _positions(pattern: Pattern) -> np.ndarray | None:
+    """The positions of the entries; None if each position holds an entry."""
+    return _unpacked(pattern)[1] if has_gaps(pattern) else None
+
+
 def _unpacked(pattern: Pattern) -> tuple[torch.Tensor, np.ndarray | None]:
     return pattern.remember("coordinates", lambda: _unpack(pattern))
 
@@ -302,11 +321,57 @@ def _unpack(pattern: Pattern) -> tuple[torch.Tensor, np.ndarray | None]:
     shared = _shared_rows(pattern)
     if shared is not None:
         return shared, None
+    if not has_gaps(pattern):
+        columns = entry_columns(pattern)
+        table = np.empty((len(columns), pattern.nnz), dtype=np.int64)
+        for row, column in zip(table, columns, strict=True):
+            row[:] = column
+        return torch.from_numpy(table), None
+    _check_listed(pattern)
+    table, positions = dimension_table(pattern, *level_coordinates(pattern))
+    return torch.from_numpy(table), None if is_identity(positions, pattern.nnz) else positions
+
+
+def _check_listed(pattern: Pattern) -> None:
     if pattern.format.has_gaps or any(level.full or not level.arrays for level in pattern.format.levels):  # the list may be larger
         where, suggestion = pattern.format.name, "a kernel reads the levels without a list of coordinates: use einsum or evaluate"
         memory.check_entries(pattern.nnz, len(pattern.shape), EACH, "a list of coordinates", where, suggestion)
-    table, positions = dimension_table(pattern, *level_coordinates(pattern))
-    return torch.from_numpy(table), None if is_identity(positions, pattern.nnz) else positions
+
+
+def entry_columns(pattern: Pattern) -> list[np.ndarray]:
+    """The coordinates of the stored values like :func:`coordinates`, as one array for each dimension: int32 or int64.
+
+    They share the memory of the index arrays where these hold a whole dimension, so do not write to them or keep them. Sums of two
+    coordinates of a dimension do not overflow. O(ndim * nnz).
+
+    >>> [column.tolist() for column in entry_columns(pack(np.array([[1, 0], [0, 2]]), (2, 3), Format("ds"))[0])]
+    [[0, 1], [2, 0]]
+    """
+    if has_gaps(pattern) or "coordinates" in pattern.derived:
+        return list(coordinates(pattern).numpy())
+    _check_listed(pattern)
+    columns: dict[int, np.ndarray] = {}
+    for part, column in zip(pattern.format.parts, level_columns(pattern), strict=True):
+        if part.minus is None:
+            scaled = column * part.divisor if part.divisor > 1 else column
+            columns[part.dimension] = columns[part.dimension] + scaled if part.dimension in columns else scaled
+    return [columns[d] for d in range(len(pattern.shape))]
+
+
+def level_columns(pattern: Pattern) -> list[np.ndarray]:
+    """The coordinate of every stored value in each level, without a list of their positions, if all positions hold entries. O(nnz)."""
+    sizes, levels = pattern.format.sizes(pattern.shape), pattern.format.levels
+    if not all(isinstance(level, GAPLESS) for level in levels):
+        return level_coordinates(pattern)[0]
+    dtype, columns, parents = summing_dtype((*pattern.shape, *sizes)), list[np.ndarray](), 1
+    for at, (level, size) in enumerate(zip(levels, sizes, strict=True)):
+        *starts, column = pattern.level_arrays(at) or (np.tile(np.arange(size, dtype=dtype), parents),)
+        if not isinstance(level, Singleton):
+            counts = np.diff(starts[0]) if starts else size
+            columns = [np.repeat(above, counts) for above in columns]
+        columns.append(column.astype(dtype, copy=False))
+        parents = len(column)
+    return columns
 
 
 def dimension_table(pattern: Pattern, columns: Sequence[np.ndarray], positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -360,4 +425,4 @@ def _shared_rows(pattern: Pattern) -> torch.Tensor | None:
 
 def is_identity(places: np.ndarray, n: int) -> bool:
     """Whether ``places`` is 0, 1, ..., n - 1."""
-    return len(places) == n and (not n or places[-1] == n - 1) and bool((places == np.arange(n)).all())
+    return len(places) == n and (not n or places[-1] == n - 1) and bool((places == np.arange(n, dtype=places.dtype)).all())

@@ -21,7 +21,7 @@ from ..ir.levels import Compressed, Dense, Singleton
 from ..machine.memory import COORDINATE, check_entries
 from ..schedule import tuning
 from .coordinate_order import sorting
-from .packing import coordinates, index_dtype_for, pack, positions_of
+from .packing import entry_columns, index_dtype_for, pack, positions_of
 from .pattern import Pattern
 
 Numbers = range | np.ndarray  # selected coordinates in their new order, or positions; a range of coordinates may exceed the extent
@@ -150,9 +150,9 @@ def select(
     is_inside = all(0 <= first < size and 0 <= last < size for first, last, size in ends)
     source, is_list = pattern, not has_fibres(pattern.format) or not is_inside
     if is_list:
-        table = coordinates(pattern)
-        pos = torch.tensor([0, table.shape[1]])
-        source = Pattern(COO(len(table)), pattern.shape, ((pos, table[0]), *((row,) for row in table[1:])))
+        first, *others = map(torch.from_numpy, entry_columns(pattern))
+        pos = torch.tensor([0, len(first)], dtype=first.dtype)
+        source = Pattern(COO(len(pattern.shape)), pattern.shape, ((pos, first), *((column,) for column in others)))
     fibres, places = restricted(source, selected)
     positions = positions_of(pattern, as_array(places)) if is_list else as_array(places)
     if not shape:
@@ -164,7 +164,7 @@ def select(
         return pattern_of(target, shape, fibres, len(positions), pattern.index_dtype), None, positions
     columns = columns_of([len(numbers) for level, _, numbers in by_level if isinstance(level, Dense)], fibres)
     by_dimension = dict(zip(source.format.mode_order, columns, strict=True))
-    result, slots, order = pack(np.array([by_dimension[d] for d in remaining], np.int64), shape, target, pattern.index_dtype)
+    result, slots, order = pack([by_dimension[d] for d in remaining], shape, target, pattern.index_dtype)
     return result, slots, positions.take(order)
 
 
@@ -279,11 +279,13 @@ def _matches(coordinates: np.ndarray, numbers: Numbers, size: int) -> tuple[np.n
         kept = np.flatnonzero(is_kept)
         return kept, take(coordinates, kept) - np.promote_types(coordinates.dtype, np.int16).type(numbers.start), is_kept
     if isinstance(numbers, range):
-        offsets = coordinates.astype(np.int64) - numbers.start
-        places = offsets // numbers.step
-        is_kept = (places * numbers.step == offsets) & (places >= 0) & (places < len(numbers))
+        low, high = sorted((numbers[0], numbers[-1])) if numbers else (0, -1)
+        is_kept = (coordinates >= low) & (coordinates <= high)
         kept = np.flatnonzero(is_kept)
-        return kept, places.take(kept), is_kept
+        offsets = take(coordinates, kept).astype(np.int64) - numbers.start
+        is_selected = offsets % numbers.step == 0
+        is_kept[kept] = is_selected
+        return kept[is_selected], offsets[is_selected] // numbers.step, is_kept
     if size > tuning.COUNTED_COORDINATES * max(len(coordinates), 1 << 10):  # number the coordinates that occur
         occurring, ranks = np.unique(np.concatenate([numbers, coordinates]), return_inverse=True)
         numbers, coordinates, size = ranks[: len(numbers)], ranks[len(numbers) :], len(occurring)
