@@ -135,7 +135,7 @@ def others_at(A: SparseTensor, other: Any) -> torch.Tensor:
         other = from_torch(other, copy=False)
     if isinstance(other, SparseTensor) and other.pattern is A.pattern:
         return values_of(other)
-    coords = made_outside(lambda: _columns(A.pattern))[A.ndim - other.ndim :]
+    coords = made_outside(lambda: _columns(A.pattern, A.ndim - other.ndim))
     indices = [row if size != 1 else torch.zeros_like(row) for row, size in zip(coords, other.shape, strict=True)]
     return looked_up(other, indices) if isinstance(other, SparseTensor) else other[tuple(indices)] if indices else other
 
@@ -190,9 +190,9 @@ def matches_in(pattern: Pattern, indices: Sequence[torch.Tensor]) -> tuple[torch
     return matches, found if places is None else places.index_select(0, found)
 
 
-def _columns(pattern: Pattern) -> list[torch.Tensor]:
-    """The coordinates in each dimension as int64, which autograd may keep."""
-    return [torch.from_numpy(column.astype(np.int64)) for column in entry_columns(pattern)]
+def _columns(pattern: Pattern, first: int = 0) -> list[torch.Tensor]:
+    """The coordinates in each dimension from ``first`` on, as int64, which autograd may keep."""
+    return [torch.from_numpy(column.astype(np.int64)) for column in entry_columns(pattern)[first:]]
 
 
 def _key_of(pattern: Pattern) -> tuple[Sequence[Part], tuple[int, ...]]:

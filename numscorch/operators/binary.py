@@ -170,7 +170,9 @@ def _difference_loss(name: str) -> Callable[..., Any]:
             raise SizeError(f"{name} of shapes {tuple(input.shape)} and {tuple(target.shape)}: they must be the same")
         if not is_sparse(gap := sub(input, target)):  # one of the formats stores every entry
             return function(gap, torch.zeros_like(gap), reduction=reduction, **options)
-        losses = at_entries(gap.pattern, lambda values: function(values, torch.zeros_like(values), reduction="none", **options), gap.values)
+        losses = at_entries(
+            gap.pattern, lambda values: function(values, values.new_zeros(()).expand_as(values), reduction="none", **options), gap.values
+        )
         result = gap.with_values(losses)
         return result if reduction == "none" else average(result) if reduction == "mean" else total(result)
 

@@ -321,7 +321,7 @@ def _unpack(pattern: Pattern) -> tuple[torch.Tensor, np.ndarray | None]:
     shared = _shared_rows(pattern)
     if shared is not None:
         return shared, None
-    if not has_gaps(pattern):
+    if _is_gapless(pattern):
         columns = entry_columns(pattern)
         table = np.empty((len(columns), pattern.nnz), dtype=np.int64)
         for row, column in zip(table, columns, strict=True):
@@ -330,6 +330,11 @@ def _unpack(pattern: Pattern) -> tuple[torch.Tensor, np.ndarray | None]:
     _check_listed(pattern)
     table, positions = dimension_table(pattern, *level_coordinates(pattern))
     return torch.from_numpy(table), None if is_identity(positions, pattern.nnz) else positions
+
+
+def _is_gapless(pattern: Pattern) -> bool:
+    """Whether each position holds an entry, and index arrays contain all coordinates but those of dense levels."""
+    return not has_gaps(pattern) and all(isinstance(level, GAPLESS) for level in pattern.format.levels)
 
 
 def _check_listed(pattern: Pattern) -> None:
@@ -347,31 +352,21 @@ def entry_columns(pattern: Pattern) -> list[np.ndarray]:
     >>> [column.tolist() for column in entry_columns(pack(np.array([[1, 0], [0, 2]]), (2, 3), Format("ds"))[0])]
     [[0, 1], [2, 0]]
     """
-    if has_gaps(pattern) or "coordinates" in pattern.derived:
+    if not _is_gapless(pattern) or "coordinates" in pattern.derived:
         return list(coordinates(pattern).numpy())
     _check_listed(pattern)
-    columns: dict[int, np.ndarray] = {}
-    for part, column in zip(pattern.format.parts, level_columns(pattern), strict=True):
+    levels, sizes = pattern.format.levels, pattern.format.sizes(pattern.shape)
+    dtype, columns, parents = summing_dtype((*pattern.shape, *sizes)), dict[int, np.ndarray](), 1
+    for at, (level, part, size) in enumerate(zip(levels, pattern.format.parts, sizes, strict=True)):
+        *starts, column = pattern.level_arrays(at) or (np.tile(np.arange(size, dtype=dtype), parents),)
+        if not isinstance(level, Singleton):
+            counts = np.diff(starts[0]) if starts else size
+            columns = {d: np.repeat(above, counts) for d, above in columns.items()}
+        column, parents = column.astype(dtype, copy=False), len(column)
         if part.minus is None:
             scaled = column * part.divisor if part.divisor > 1 else column
             columns[part.dimension] = columns[part.dimension] + scaled if part.dimension in columns else scaled
     return [columns[d] for d in range(len(pattern.shape))]
-
-
-def level_columns(pattern: Pattern) -> list[np.ndarray]:
-    """The coordinate of every stored value in each level, without a list of their positions, if all positions hold entries. O(nnz)."""
-    sizes, levels = pattern.format.sizes(pattern.shape), pattern.format.levels
-    if not all(isinstance(level, GAPLESS) for level in levels):
-        return level_coordinates(pattern)[0]
-    dtype, columns, parents = summing_dtype((*pattern.shape, *sizes)), list[np.ndarray](), 1
-    for at, (level, size) in enumerate(zip(levels, sizes, strict=True)):
-        *starts, column = pattern.level_arrays(at) or (np.tile(np.arange(size, dtype=dtype), parents),)
-        if not isinstance(level, Singleton):
-            counts = np.diff(starts[0]) if starts else size
-            columns = [np.repeat(above, counts) for above in columns]
-        columns.append(column.astype(dtype, copy=False))
-        parents = len(column)
-    return columns
 
 
 def dimension_table(pattern: Pattern, columns: Sequence[np.ndarray], positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
