@@ -186,8 +186,8 @@ def matches_in(pattern: Pattern, indices: Sequence[torch.Tensor]) -> tuple[torch
     wanted = numbered([part.of(indices, pattern.shape) for part in parts], sizes)
     at = torch.searchsorted(numbers, wanted, out_int32=len(numbers) <= INT32_MAX).clamp(max=max(len(numbers) - 1, 0))
     matches = (numbers.index_select(0, at) == wanted).nonzero()[:, 0] if len(numbers) else at[:0].to(torch.int64)
-    found = at.index_select(0, matches)
-    return matches, found if places is None else places.index_select(0, found)
+    entries = at.index_select(0, matches)
+    return matches, entries if places is None else places.index_select(0, entries)
 
 
 def _columns(pattern: Pattern, first: int = 0) -> list[torch.Tensor]:

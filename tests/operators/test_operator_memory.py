@@ -143,8 +143,8 @@ def test_selections_by_masks_that_broadcast() -> None:
         torch.tensor(True),
         torch.zeros(1, 3, dtype=torch.bool),
     ):
-        for own in (mask, ns.from_torch(mask)):
-            assert torch.equal(torch.masked_select(ns.from_torch(full), own), torch.masked_select(full, mask))
+        for given in (mask, ns.from_torch(mask)):
+            assert torch.equal(torch.masked_select(ns.from_torch(full), given), torch.masked_select(full, mask))
     A = ns.from_coo([[5, 7], [7, 9]], [1.0, 2.0], (10**9, 10**5))
     mask = torch.zeros(10**5, dtype=torch.bool)
     assert torch.masked_select(A[:100], mask.index_fill(0, torch.tensor([7]), True)).nonzero().tolist() == [[5]]
