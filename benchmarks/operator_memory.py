@@ -76,7 +76,7 @@ class Case:
         """A line of the table, in MB.
 
         >>> Case("sum(0)", "CSR", "uniform", 8_000_000, 2_000_000, 15_000_000).text()
-        'sum(0)                          CSR   uniform           8.0       2.0      15.0    1.50'
+        'sum(0)                          CSR   uniform            8.0       2.0      15.0    1.50'
         """
         sizes = "".join(f"{size / 1e6:10.1f}" for size in (self.operands, self.result, self.growth))
         return f"{self.row:32}{self.format:6}{self.pattern:12}{sizes}{self.ratio:8.2f}"
