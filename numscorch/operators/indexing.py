@@ -19,6 +19,7 @@ from ..errors import IndexKindError, OperandError, RangeError, SizeError, Unsupp
 from ..frontend.broadcasting import broadcast_shape
 from ..ir.format import COO
 from ..machine.memory import COORDINATE, check_entries
+from ..schedule import tuning
 from ..tensors.arrays import as_integer
 from ..tensors.coordinate_order import sorting
 from ..tensors.modes import as_numpy, made_outside
@@ -375,9 +376,9 @@ def masked_select(input: Any, mask: Any) -> torch.Tensor:
     if mask.dtype != torch.bool:
         raise OperandError(f"masked_select by a mask of {mask.dtype}: it takes bool, as A != 0")
     shape = broadcast_shape("masked_select", input.shape, mask.shape)
-    if tuple(mask.shape) != shape:  # copies of its few True entries need less memory than a dense mask of the shape
-        mask = (mask if isinstance(mask, SparseTensor) else from_torch(mask)).expand(shape)
-    input = input if tuple(input.shape) == shape else input.expand(shape)
+    if tuple(mask.shape) != shape and prod(shape) > tuning.SEARCHED_VALUES and not isinstance(mask, SparseTensor):
+        mask = from_torch(mask)  # its True entries are copied, and not searched in all of the shape
+    input, mask = (t if tuple(t.shape) == shape else t.expand(shape) for t in (input, mask))
     return getitem(input, mask) if isinstance(input, SparseTensor) else input[tuple(_places_of(mask))]
 
 

@@ -116,6 +116,7 @@ SELECTED_ENTRIES = 1 << 14  # entries of selected rows from which a kernel is fa
 SORTED_KEYS = 1 << 10  # keys of rows that are sorted at once, in the cache; columns by list in benchmarks.everyday
 SEARCHED_ROWS = 32  # entries per row from which row starts are searched for instead of counted; bench_convert
 LISTED_VALUES = 1 << 17  # values of a dense tensor up to which NumPy lists its nonzeros faster than a kernel; bench_convert
+SEARCHED_VALUES = 1 << 20  # values: dense masks that broadcast to more are listed before they are expanded; benchmarks/sweep.py
 CHOICE_VALUES = 1 << 18  # values of a dense matrix from which torch chooses entries of each row at once; topk, 57 million entries
 
 # -- Statistics of patterns (tensors/pattern.py)
