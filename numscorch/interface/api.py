@@ -345,8 +345,8 @@ def save(obj: Any, f: Any, *args: Any, **kwargs: Any) -> None:
     >>> import tempfile, pathlib, numscorch as ns
     >>> path = pathlib.Path(tempfile.mkdtemp()) / "eye.mtx"
     >>> ns.save(ns.from_torch(torch.eye(2)), path)
-    >>> path.read_text().splitlines()[1:]
-    ['2 2 2', '1 1 1.0', '2 2 1.0']
+    >>> ns.load(path).to_dense().tolist()
+    [[1.0, 0.0], [0.0, 1.0]]
     """
     A = obj.tensor if isinstance(obj, SparseParameter) else obj
     is_path = isinstance(f, str | PathLike)

@@ -21,6 +21,7 @@ class Part:
 
     A difference numbers the diagonals from the lowest one, so that it starts at 0.
 
+    >>> import numpy as np
     >>> str(Part(1, 4)), Part(1, 4).of(np.array([[7, 7], [0, 11]])).tolist(), Part(1, 4).extent((10, 11))
     ('j // 4', [0, 2], 3)
     """
@@ -112,6 +113,7 @@ def whole_numbers(name: str, *numbers: object, least: int = 1) -> tuple[int, ...
     Raises:
         FormatError: a parameter is not an integer, is too small, or is too large.
 
+    >>> import numpy as np
     >>> whole_numbers("BCSR", np.int32(2), 3)
     (2, 3)
     """
