@@ -62,7 +62,7 @@ def test_a_second_process_compiles_nothing_and_neither_imports_sympy(tmp_path: P
         printed = subprocess.run(command, cwd=ROOT, env=settings, capture_output=True, text=True, check=True).stdout
         return [block.splitlines()[0] for block in printed.split("step: ")[1:] if "compiled" in block]
 
-    assert set(compiled()) >= {"GCN", "GAT", "SparseAttention", "A @ A"}
+    assert set(compiled()) >= {"SparseAttention", "A @ A", "A + A.t()"}
     assert compiled() == []
 
 
