@@ -1,8 +1,7 @@
 """order_values: values that are stored in another order are read through an array of places, or gathered before the kernel runs.
 
 The index arrays of a converted operand are cached with the pattern, but values may change between calls. To gather them takes
-longer than a product with a vector. A read through an array of places takes about as long as one of a gathered value if the value
-is in the cache.
+longer than a product with a vector. Kernels that read each value about once save this time by reading it where it is stored.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from .facts import AUTOMATIC, GENERIC, Facts, Options, Target
 
 
 def order_values(stmt: Stmt, facts: Facts, target: Target = GENERIC, options: Options = AUTOMATIC) -> tuple[Stmt, str] | None:
-    """Read the values of converted operands through an array of places, if each value is read a few times only.
+    """Read the values of converted operands through an array of places, if each value is read about once.
 
     Returns None if all values are stored in the order in which they are read.
 
@@ -35,7 +34,7 @@ def order_values(stmt: Stmt, facts: Facts, target: Target = GENERIC, options: Op
     for name, access in operands.items():
         owner = operands[access.tensor.shares or name]
         if access.tensor.has_values and _is_in_another_order(owner, facts):
-            times = _reads(stmt, access, facts) / max(cost.counts_of(owner, facts)[-1], 1.0)
+            times = _times_read(stmt, access, owner, facts)
             is_rare = times <= tuning.REORDERED_READS
             reordered |= {name} if is_rare else set()
             read = f"{name} is stored as {facts.count(owner.tensor.name)[0].name}, and each value is read about {times:.3g} times"
@@ -60,12 +59,13 @@ def _is_in_another_order(access: Access, facts: Facts) -> bool:
     return is_moved and has_entries_only and (access.tensor.index_dtype == "int64" or counts[-1] <= INT32_MAX)
 
 
-def _reads(stmt: Stmt, access: Access, facts: Facts) -> float:
-    """Estimate how often a nest reads a value of an operand.
+def _times_read(stmt: Stmt, access: Access, owner: Access, facts: Facts) -> float:
+    """Estimate how often a nest walks each fibre of an operand's last level, and reads its values.
 
-    A load is invariant in loops inside those over the operand's variables. Later tiles of a vector loop find a value in the cache.
+    In an intersection, values are also read where another operand is absent. Later tiles of a vector loop find a value in the cache.
     """
     order = list(dict.fromkeys(loop.var for loop in loops_of(stmt) if not isinstance(loop.tag, Vector)))
-    last = max((at for at, var in enumerate(order) if var in access.indices), default=-1)
-    walks = cost.walks_of(operands_of(stmt), facts)
-    return cost.executions(order[: last + 1], walks, facts, not is_intersection(value_of(stmt)))[0]
+    last = max((at for at, var in enumerate(order) if var in access.indices), default=0)
+    visits, _ = cost.executions(order[:last], cost.walks_of(operands_of(stmt), facts), facts, not is_intersection(value_of(stmt)))
+    fibres = (1.0, *cost.counts_of(owner, facts))[-2]
+    return visits / max(fibres, 1.0)

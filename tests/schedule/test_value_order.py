@@ -141,6 +141,15 @@ def test_values_that_are_read_often_are_gathered(fresh_plans: pytest.MonkeyPatch
     assert torch.equal(ns.einsum("ij,kj->ik", A, A).to_dense(), D @ D.T)
 
 
+def test_values_that_are_looked_up_in_vain_count_as_read(fresh_plans: pytest.MonkeyPatch) -> None:
+    """An intersection of three matrices has few terms, but walks the columns of B once for each entry of C."""
+    D = (torch.rand(200, 200, generator=torch.Generator().manual_seed(0)) < 0.05).float()
+    A, B, C = (ns.from_torch(D.roll(at, 0), ns.CSR) for at in range(3))
+    explained = ns.explain("ij,jk,ik->", A, B, C, schedule="reorder(i, k, j)")
+    why = next(step.why for step in explained.steps if step.name == "order_values")
+    assert why == "B is stored as CSR, and each value is read about 9.14 times: gathered first"
+
+
 def test_operands_with_one_pattern_share_the_places(fresh_plans: pytest.MonkeyPatch) -> None:
     """The second operand is read at the positions of the first one."""
     dense = numbers(random.Random(1), (6, 7, 8), 0.4, "float64")
