@@ -53,7 +53,9 @@ def test_a_pass_in_the_list_reaches_fused_statements(text: str, at: int, plain: 
 def test_each_pass_applies_to_single_or_fused_statements() -> None:
     names = {step.name for text in (LAYER, SOFTMAX) for step in steps_of(text)}
     tall, blocks = stored(ns.CSR, (10**6, 4), 10**6, 4 * 10**6), stored(ns.BCSR(8, 8), (8000, 8000), 1000, 16_000, 128_000, 1_024_000)
-    for text, operands in (*KERNELS.values(), ("ij->j", (tall,)), ("ij,jk->ik", (blocks, dense(8000, 64)))):
+    square = stored(ns.CSR, (8000, 8000), 8000, 64_000)
+    others = ("ij->j", (tall,)), ("ij,i->j", (square, dense(8000))), ("ij,jk->ik", (blocks, dense(8000, 64)))
+    for text, operands in (*KERNELS.values(), *others):
         if not text.startswith("to "):
             ranks = tuple(len(operand.shape) for operand in operands)
             problem = make_problem(parse_program(text)[0].request if "=" in text else parse_einsum(text, ranks), operands, TARGET)
