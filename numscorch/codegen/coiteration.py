@@ -10,7 +10,7 @@ from ..ir.functions import simplified
 from ..ir.index import Blend, Forall, Gallop, IndexVar, map_rhs, result_of, value_of
 from ..ir.lattice import Lattice, make_lattice
 from ..ir.level import Segment
-from ..ir.loop import Accumulate, Assign, BinOp, Block, Choose, Const, Expr, For, If, Stmt, Var, While, all_of, any_of, call
+from ..ir.loop import Accumulate, Assign, BinOp, Block, Choose, Const, Expr, For, If, Stmt, Var, While, all_of, any_of, call, names_used
 from ..schedule import tuning
 from ..schedule.cost import can_enter, can_seek
 from .environment import Env, Iterator, Lower
@@ -54,8 +54,25 @@ def position_loop(var: IndexVar, it: Iterator, env: Env, body: Body, bounds: Bou
         return at_position(var, it, start, env, body)
     if it.is_unique:
         return (For(it.position, start, stop, at_position(var, it, it.position, env, body)),)
-    step = (*find_stop(it), *at_position(var, it, it.position, env, body), Assign(it.position, it.stop))
+    run = at_position(var, it, it.position, env, body)
+    step = _walk_to_stop(run, Var(var.name), it) or (*find_stop(it), *run, Assign(it.position, it.stop))
     return (Assign(it.position, start), Assign(it.end, stop), While(it.position < it.end, step))
+
+
+def _walk_to_stop(run: Block, coord: Var, it: Iterator) -> Block | None:
+    """Find the end of a run in the loop over its positions, if the run has a single such loop and does not need its end before.
+
+    Otherwise each position would be compared twice, and two mispredicted branches would end each run.
+    """
+    users = [at for at, stmt in enumerate(run) if it.stop.name in names_used((stmt,))]
+    loop = run[users[0]] if len(users) == 1 else None
+    if not isinstance(loop, For) or (loop.start, loop.stop, loop.step) != (it.position, it.stop, Const(1)):
+        return None
+    if it.stop.name in names_used(loop.body):
+        return None
+    again = all_of([loop.var < it.end, BinOp("==", it.coordinate(loop.var), coord)])
+    walk = While(again, (*loop.body, Accumulate(loop.var, Const(1))), loop.sums)
+    return (*run[: users[0]], Assign(loop.var, it.position), walk, *run[users[0] + 1 :], Assign(it.position, loop.var))
 
 
 def _walked_alone(iterators: list[Iterator], lattice: Lattice) -> Iterator | None:

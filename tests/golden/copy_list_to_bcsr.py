@@ -23,14 +23,13 @@ def body(worker, A2_pos, A2_crd, A3_crd, A4_crd, A_vals, B2_pos, B2_crd, B_vals,
                 pA3 = pA2
                 pA3_end = pA2_stop
                 while pA3 < pA3_end:
-                    pA3_stop = pA3 + 1
-                    while pA3_stop < pA3_end and A3_crd[pA3_stop] == A3_crd[pA3]:
-                        pA3_stop = pA3_stop + 1
                     i0_of4 = A3_crd[pA3]
-                    for pA4 in range(pA3, pA3_stop):
+                    pA4 = pA3
+                    while pA4 < pA3_end and A3_crd[pA4] == i0_of4:
                         i1_of4 = A4_crd[pA4]
                         B_vals[(pB2 * 4 + i0_of4) * 4 + i1_of4] = A_vals[pA4]
-                    pA3 = pA3_stop
+                        pA4 += 1
+                    pA3 = pA4
                 B2_crd[pB2] = i1_by4
                 pB2 += 1
                 pA2 = pA2_stop

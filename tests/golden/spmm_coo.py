@@ -18,18 +18,17 @@ def body(worker, A1_crd, A2_crd, A_vals, B_vals, C_vals, cuts, blocks, workers, 
         pA1 = cuts[block]
         pA1_end = cuts[block + 1]
         while pA1 < pA1_end:
-            pA1_stop = pA1 + 1
-            while pA1_stop < pA1_end and A1_crd[pA1_stop] == A1_crd[pA1]:
-                pA1_stop = pA1_stop + 1
             i = A1_crd[pA1]
             t = splat(float32(0.0), 8, 8)
-            for pA2 in range(pA1, pA1_stop):
+            pA2 = pA1
+            while pA2 < pA1_end and A1_crd[pA2] == i:
                 j = A2_crd[pA2]
                 pB = j * B_stride0
                 t = fma(A_vals[pA2], load(B_vals, pB, 8, 8), t)
+                pA2 += 1
             pC = i * C_stride0
             store(C_vals, pC, t)
-            pA1 = pA1_stop
+            pA1 = pA2
 
 
 def kernel(A1_crd, A2_crd, A_vals, B_vals, C_vals, cuts, blocks, workers, B_stride0, C_stride0):
