@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import inf
 
 from ..errors import ScheduleError
 from ..ir.functions import REDUCTIONS, REGISTER_FUNCTIONS, is_zero, simplified
@@ -178,15 +179,14 @@ def _vectorize_extreme(loops: list[Forall], body: Stmt, facts: Facts, target: Ta
     return wrap(loops, replace(body, producer=wrap(inner[:-1], loop))), why
 
 
-def take_positions(
-    loop: Forall, term: Assignment, facts: Facts, target: Target, entries_per_row: float | None = None
-) -> tuple[Forall, str] | None:
+def take_positions(loop: Forall, term: Assignment, facts: Facts, target: Target, chosen: float | None = None) -> tuple[Forall, str] | None:
     """Process several positions of a row at once, with gathers into a register; None if that is impossible or doesn't pay.
 
-    Rows have ``entries_per_row`` entries on average, or as many as the rows of the operand if it is None.
+    If another operand chooses the rows, ``chosen`` is their average length, and their ends are mispredicted.
     """
-    count = _entries_per_row(loop.var, term, facts) if entries_per_row is None else entries_per_row
-    lanes = 0 if count is None else in_masks(count, _spread(loop.var, term, facts), target.lanes(term.lhs.tensor.dtype))
+    count = _entries_per_row(loop.var, term, facts) if chosen is None else chosen
+    spread = _spread(loop.var, term, facts) if chosen is None else inf
+    lanes = 0 if count is None else in_masks(count, spread, target.lanes(term.lhs.tensor.dtype))
     if not lanes or not can_take_positions(loop):
         return None
     return replace(

@@ -64,9 +64,8 @@ def execute(
                 execute(body, values, extents, {**at, var: coordinate}, tiles)
         case Where(consumer, producer):
             space = next(assignments(producer))
-            values[space.lhs.tensor.name] = np.full(
-                [extents[v] for v in space.lhs.indices], REDUCTIONS[space.op].start(space.lhs.tensor.dtype), dtype=float
-            )
+            start = REDUCTIONS[space.op].start(space.lhs.tensor.dtype) if space.op in REDUCTIONS else 0.0
+            values[space.lhs.tensor.name] = np.full([extents[v] for v in space.lhs.indices], start, dtype=float)
             execute(producer, values, extents, at, tiles)
             execute(consumer, values, extents, at, tiles)
         case Assignment(lhs, rhs, op):

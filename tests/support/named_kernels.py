@@ -68,6 +68,7 @@ KERNELS: dict[str, tuple[str, tuple[Operand, ...]]] = {
     "spmm_nmg_one": ("ij,jk->ik", (stored(NMG(1, 2, 8), (900, 240), 450, 108_000, 108_000), plain(240, 32))),
     "sddmm_csr": ("ij,ik,jk->ij", (CSR_A, plain(2000, 64), plain(3000, 64))),
     "mttkrp_csf": ("ijk,jl,kl->il", (CSF_A, plain(400, 32), plain(300, 32))),
+    "mttkrp_coo": ("ijk,jl,kl->il", (stored(COO(3), (500, 400, 300), 90_000, 90_000, 90_000), plain(400, 32), plain(300, 32))),
     "ttm_csf": ("ijk,kl->ijl", (CSF_A, plain(300, 20))),
     "dense_times_csr": ("ij,jk->ik", (plain(64, 2000), CSR_A)),
     "elementwise_csr_dense": ("ij,ij->ij", (CSR_A, plain(*MATRIX))),
