@@ -16,6 +16,7 @@ from ..ir.index import (
     Access,
     Assignment,
     Blocks,
+    Each,
     Forall,
     IndexVar,
     Parallel,
@@ -66,7 +67,7 @@ class _Pass:
                 return map_parts(stmt, partial(self.blocked, facts=facts))
             case Forall(var, body, Tile(size)):
                 return replace(stmt, body=self.blocked(body, facts.narrowed(var, size)))
-            case Forall(var, body, Serial()):
+            case Forall(var, body, Serial() | Each()):
                 steps, count = cost.iterations(var, self.walks, facts, self.united)[1], self._blocks(stmt, facts)
                 if count is None or steps < tuning.SHORT_LOOP:
                     return replace(stmt, body=self.blocked(body, facts))
