@@ -61,6 +61,10 @@ def store(array: Checked, index: int, value: np.ndarray, left: int | None = None
     array.array[array.check(index, used) : index + used] = value.reshape(-1)[:used]
 
 
+def prefetch(array: Checked, index: int) -> None:
+    """Do nothing: a prefetch has no effect on values."""
+
+
 def splat(value: Any, lanes: int, count: int = 1) -> np.ndarray:
     """Return a tile with one value in every lane."""
     return shaped(np.full(lanes * count, value), lanes)
@@ -246,6 +250,7 @@ TWINS: dict[str, Any] = {
     "splat": splat,
     "store": store,
     "stored_product": stored_product,
+    "prefetch": prefetch,
     "transpose": transpose,
     "wrapping_add": lambda a, b: a + b,
     "wrapping_mul": lambda a, b: a * b,

@@ -35,14 +35,17 @@ class Lanes:
 class TableKind:
     """The kind of an n:m:g operand's current position.
 
-    A loop over tiles of kinds also knows the ``bounds`` of the positions of the kind, the ``rows`` that the kind selects, and
-    the condition under which nothing has been added to these rows yet (``first``).
+    Attributes:
+        number: the number of the kind.
+        rows: the rows that the kind selects.
+        fresh: those rows that no earlier kind selects.
+        is_first: the condition under which earlier tiles have not added to the rows; None if there are no earlier tiles.
     """
 
     number: int
-    bounds: tuple[Expr, Expr] | None = None
-    rows: tuple[int, ...] | None = None
-    first: Expr | None = None
+    rows: tuple[int, ...]
+    fresh: tuple[int, ...]
+    is_first: Expr | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,6 +35,7 @@ from .registers import (
 
 CONTRACT = ("contract",)
 I64 = ir.IntType(64)
+I8 = ir.IntType(8)
 
 
 def _place(builder: Any, pointer_: Any, index: Any, vector: Any) -> Any:
@@ -126,6 +127,18 @@ def load(typingctx: Any, array: Any, index: Any, lanes: Any, count: Any = None, 
         return joined(builder, [_load_register(builder, tile.vector, *each) for each in zip(places, masks, strict=True)])
 
     return tile(array, types.unliteral(index), lanes, optional(count), optional(types.unliteral(left))), codegen
+
+
+@intrinsic
+def prefetch(typingctx: Any, array: Any, index: Any) -> Any:
+    """Load the cache line of array[index] into the nearest cache; the index may be outside the array."""
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        place = _place(builder, args[0], args[1], I8)
+        call_llvm(builder, "prefetch.p0", ir.VoidType(), [place, *(ir.Constant(I32, number) for number in (0, 3, 1))])
+        return context.get_dummy_value()
+
+    return types.void(array, index), codegen
 
 
 @intrinsic

@@ -143,18 +143,20 @@ def lower_where(stmt: ix.Where, env: Env) -> Block:
 
 
 def _lower_held(stmt: ix.Where, target: ix.TensorVar, env: Env) -> Block:
-    """Clear the register of each coordinate, run the producer, then the consumer."""
-    sums = registers_of(target)
+    """Clear the register of each row of the current kind, run the producer, then the consumer."""
+    sums, kind = registers_of(target), env.kind
+    if kind is None:
+        raise ScheduleError(f"{stmt}: no loop over kinds is around the registers of {target}")
     inner = env
     for register in sums:
         inner = with_registers(ix.with_tensor(stmt.producer, target, register), register, inner)
-    row_sums = sums if env.kind is None or env.kind.rows is None else tuple(sums[row] for row in env.kind.rows)
-    zeros = [assign for register in row_sums for assign in clear(register, inner)]
-    body = lower(stmt.consumer, inner)
-    if env.kind is not None and env.kind.first is not None:
-        overwrite = ix.map_assignments(stmt.consumer, lambda assignment: replace(assignment, op="="))
-        body = (If(env.kind.first, lower(overwrite, inner), body),)
-    return (*zeros, *lower(stmt.producer, inner), *body)
+    zeros = [assign for row in kind.rows for assign in clear(sums[row], inner)]
+    fresh = replace(inner, kind=replace(kind, rows=kind.fresh))
+    others = replace(inner, kind=replace(kind, rows=tuple(row for row in kind.rows if row not in kind.fresh)))
+    written = lower(ix.map_assignments(stmt.consumer, lambda assignment: replace(assignment, op="=")), fresh)
+    if kind.is_first is not None:
+        written = (If(kind.is_first, written, lower(stmt.consumer, fresh)),) if kind.fresh else ()
+    return (*zeros, *lower(stmt.producer, inner), *written, *lower(stmt.consumer, others))
 
 
 def with_registers(producer: ix.Stmt, target: ix.TensorVar, env: Env) -> Env:

@@ -3,63 +3,65 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import pairwise
 
 from ..ir import index as ix
+from ..ir.dtype import DTYPES
 from ..ir.level import Segment
-from ..ir.loop import Assign, BinOp, Block, Const, Expr, For, Stmt, Var, call
+from ..ir.loop import Assign, BinOp, Block, Const, Do, Expr, For, Stmt, Var, call
 from ..ir.workspace_levels import Held
+from ..schedule import tuning
 from .coiteration import at_position
-from .environment import Env, Iterator, Lower, TableKind, size_of
+from .environment import Env, Iterator, Lower, TableKind
 from .unrolling import interleaved
 from .workspaces import has_level
 
 
-def lower_kinds(stmt: ix.Forall, env: Env, lower: Lower) -> Block:
-    """Loop over the positions of one level chunk by chunk, with a loop for each kind within a chunk."""
-    it = env.iterated(stmt.var)[0]
-    if env.kind is not None and env.kind.bounds is not None:
-        return (For(it.position, *env.kind.bounds, at_position(stmt.var, it, it.position, env, lambda known: lower(stmt.body, known))),)
-    chunk, start, stop = Var(f"{stmt.var}_chunk"), Var(f"{it.position.name}_start"), it.end
-    first, *ends = it.level.kind_starts(it.mode, chunk)
-    body: list[Stmt] = []
-    for kind, end in enumerate(ends):
-        inner = replace(env, kind=TableKind(kind))
-        step = at_position(stmt.var, it, it.position, inner, lambda known: lower(stmt.body, known))
-        body += [Assign(start, stop if kind else first), Assign(stop, end), For(it.position, start, stop, step)]
-    first_chunk, last_chunk = _chunks(stmt.var, it, env)
-    return (For(chunk, first_chunk, last_chunk, tuple(body)),)
-
-
 def lower_kind_tiles(stmt: ix.Forall, env: Env, lower: Lower) -> Block:
-    """Lower the body for the positions of each kind, chunk by chunk. Only a shorter last chunk needs computed bounds."""
-    it, chunk = env.iterated(stmt.var)[0], Var(f"{stmt.var}_chunk")
-    start, stop = Var(f"{it.position.name}_start"), Var(f"{it.position.name}_end")
-    empty = BinOp("==", chunk, Const(0))
-    rows = next(a for a in ix.operands_of(stmt) if a.tensor.name == it.name).tensor.format.levels[-1].constants
-
-    def kinds(whole: bool) -> Block:
-        body: list[Stmt] = []
-        starts = it.level.kind_starts(it.mode, chunk, whole)
-        for kind, (first, last) in enumerate(pairwise(starts)):
-            if not whole:
-                body += [Assign(start, first), Assign(stop, last)]
-            bounds = (first, last) if whole else (start, stop)
-            body += lower(stmt.body, replace(env, kind=TableKind(kind, bounds, rows[kind], empty)))
-        return tuple(body)
-
-    first_chunk, last_chunk = _chunks(stmt.var, it, env)
-    last_chunk = call("max", last_chunk, Const(1)) if first_chunk == Const(0) else last_chunk  # without columns, one chunk writes zeros
-    full_chunks = Var(f"{stmt.var}_whole")
-    count = Assign(full_chunks, call("min", last_chunk, size_of(stmt.var) // it.level.kind_chunk))
-    return (count, For(chunk, first_chunk, full_chunks, kinds(True)), For(chunk, full_chunks, last_chunk, kinds(False)))
+    """Lower the body for each kind of the positions in a tile, or of all positions. The first sums of a row are written, others added."""
+    it, (start, _) = env.iterated(stmt.var)[0], env.bounds(stmt.var)
+    table = _table_below(it)
+    is_first = None if start == Const(0) else BinOp("==", start, Const(0))
+    body: list[Stmt] = []
+    for kind, rows in enumerate(table):
+        fresh = tuple(row for row in rows if not any(row in earlier for earlier in table[:kind]))
+        body += lower(stmt.body, replace(env, kind=TableKind(kind, rows, fresh, is_first)))
+    return tuple(body)
 
 
-def _chunks(var: ix.IndexVar, it: Iterator, env: Env) -> tuple[Expr, Expr]:
-    """Return the first chunk and one past the last chunk: of the tile, which holds full chunks, or of all positions."""
-    start, end = env.bounds(var)
-    size = it.level.kind_chunk
-    return start if start == Const(0) else start // size, (end + (size - 1)) // size
+def lower_kinds(stmt: ix.Forall, env: Env, lower: Lower) -> Block:
+    """Loop over the positions of the current kind, chunk by chunk. Only a shorter last chunk needs computed bounds."""
+    it, number = env.iterated(stmt.var)[0], env.kind.number if env.kind is not None else 0
+    chunk, first, stop = Var(f"{stmt.var}_chunk"), Var(f"{stmt.var}_first"), Var(f"{stmt.var}_stop")
+    (start, end), size = env.bounds(stmt.var), it.level.kind_chunk
+    step = at_position(stmt.var, it, it.position, env, lambda known: lower(stmt.body, known))
+    whole, part = (it.level.kind_starts(it.mode, chunk, is_whole)[number : number + 2] for is_whole in (True, False))
+    in_chunk = (*_prefetched(it, whole[0]), For(it.position, whole[0], whole[1], step))
+    in_part = (Assign(first, part[0]), Assign(stop, part[1]), For(it.position, first, stop, step))
+    return (
+        For(chunk, start if start == Const(0) else start // size, end // size, in_chunk),
+        For(chunk, end // size, (end + (size - 1)) // size, in_part),
+    )
+
+
+def _prefetched(it: Iterator, first: Expr) -> Block:
+    """Load the positions of a kind that starts at ``first``, but of the next parent, into the nearest cache.
+
+    The positions of one kind in a tile are too few and too far from each other for the processor to foresee those of the next parent.
+    """
+    table, tensor = _table_below(it), it.access.tensor
+    each, ahead = it.level.kind_chunk // len(table), first + it.mode.size
+    index_bytes = DTYPES[it.level.array_dtype("crd") or tensor.index_dtype].itemsize
+    arrays = ((it.mode.crd, 1, index_bytes), (it.mode.values, len(table[0]), tensor.type.itemsize))
+    return tuple(
+        Do(call("prefetch", array, ahead * times + at))
+        for array, times, itemsize in arrays
+        for at in range(0, each * times, tuning.PREFETCHED_LINE // itemsize)
+    )
+
+
+def _table_below(it: Iterator) -> tuple[tuple[int, ...], ...]:
+    """Return the coordinates of each kind in the level below."""
+    return it.access.tensor.format.levels[it.at + 1].constants
 
 
 def lower_constant(stmt: ix.Forall, env: Env, lower: Lower) -> Block:
@@ -72,16 +74,13 @@ def lower_constant(stmt: ix.Forall, env: Env, lower: Lower) -> Block:
 
 
 def _coordinates(stmt: ix.Forall, env: Env) -> list[tuple[int, dict[str, Segment]]]:
-    """Return the loop's coordinates with their positions: only the current kind's, if there is one, else all that have registers."""
+    """Return the rows of the current kind, with their positions if the loop iterates an operand."""
+    rows = () if env.kind is None else env.kind.rows
     iterators = env.iterated(stmt.var)
-    if iterators and env.kind is not None:
-        (it,), first = iterators, iterators[0].bounds[0]
-        return [(coordinate, {it.name: it.segment(first + at)}) for at, coordinate in enumerate(it.level.constants[env.kind.number])]
-    if env.kind is not None and env.kind.rows is not None:
-        return [(coordinate, {}) for coordinate in env.kind.rows]
-    accesses = (access for a in ix.assignments(stmt) for access in (a.lhs, *ix.accesses_in(a.rhs)))
-    held = next(access.tensor for access in accesses if has_level(access.tensor, Held))
-    return [(coordinate, {}) for coordinate in range(len(registers_of(held)))]
+    if not iterators:
+        return [(row, {}) for row in rows]
+    (it,), first = iterators, iterators[0].bounds[0]
+    return [(row, {it.name: it.segment(first + at)}) for at, row in enumerate(rows)]
 
 
 def _at(stmt: ix.Stmt, var: ix.IndexVar, coordinate: int) -> ix.Stmt:

@@ -45,6 +45,8 @@ class Explanation(Story, Paged):
             lines += [f"{'':<17}   {self.problem.result} is written with {self.problem.layout}, then copied"]
         if self.problem.slabs is not None:
             lines += [f"{'':<17}   in {self.problem.slabs}, one after the other, so that their copies stay in the cache"]
+        if self.problem.panels is not None:
+            lines += [f"{'':<17}   dense tensors are copied in {self.problem.panels}, each of which is contiguous"]
         for step in self.steps:
             lines += [f"{step.name:<17} {step.stmt}", f"{'':<17}   {step.why}"]
         notes = [f"{name:<17} {text}" for name, text in self.notes]

@@ -22,7 +22,7 @@ from ..schedule.layout import Scheduled, choose_layout
 from .accesses import Accesses
 from .datatypes import check_operators, computed_dtype, unread_in
 from .parser import Subscripts
-from .relayout import Relayout, Slabs, layouts, strides_with_last
+from .relayout import Panels, Relayout, Slabs, layouts, strides_with_last
 from .requests import MOST_OPERANDS, NAMES, Operand, Request, access_of
 from .splitting import SparseTerm, Splitting, split
 
@@ -51,6 +51,7 @@ class Problem(Scheduled):
         members: statements of a fused kernel that run before ``stmt``.
         outer: variables of the loops that ``members`` and ``stmt`` share.
         slabs: slabs of an index, if the kernel computes one slab per call.
+        panels: panels of an index, if dense tensors are copied panel by panel.
         steps: decisions of the scheduler that precede its passes.
     """
 
@@ -68,6 +69,7 @@ class Problem(Scheduled):
     members: tuple[Assignment, ...] = ()
     outer: tuple[IndexVar, ...] = ()
     slabs: Slabs | None = None
+    panels: Panels | None = None
     steps: tuple[Step, ...] = ()
 
     @property

@@ -10,15 +10,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import chain
 from math import prod
 from typing import TypeVar
 
 from ..ir.dtype import DTYPES
+from ..ir.format import dense
 from ..ir.index import is_product
 from ..schedule import tuning
 from ..schedule.facts import AUTOMATIC, rounded
 from .parser import Subscripts
-from .requests import Form, Operand, Request, row_major
+from .requests import Form, Operand, Request, plain_request, row_major
 
 LINE = 16  # float32 values in a cache line
 T = TypeVar("T")
@@ -142,3 +144,76 @@ def slab_starts(extent: int, size: int) -> tuple[int, ...]:
     (0, 256, 344)
     """
     return tuple(min(start, extent - size) for start in range(0, extent, size))
+
+
+@dataclass(frozen=True, slots=True)
+class Panels:
+    """Panels of ``width`` coordinates of an index: dense tensors with the index are copied so that each panel is contiguous.
+
+    The last panel ends at the extent of the index, and may overlap the panel before it.
+
+    Attributes:
+        request: the request for the copies. Their first dimension is the panel, and the index comes last.
+        panel: the name of the index of the panel.
+        index: the name of the index.
+        width: the number of coordinates in a panel.
+        extent: the extent of the index.
+        group: the number of panels that are copied at a time.
+        dimensions: maps operands to the dimension of the index.
+        padded: extents of indices that the copied result pads to whole blocks of a sparse operand.
+    """
+
+    request: Request
+    panel: str
+    index: str
+    width: int
+    extent: int
+    group: int
+    dimensions: dict[int, int]
+    padded: dict[str, int]
+
+    def __str__(self) -> str:
+        return f"panels of {self.width} along {self.index}"
+
+    def of(self, operands: Sequence[Operand]) -> tuple[Operand, ...]:
+        """The operands of the request: copies of one group of panels, and sparse operands with whole blocks."""
+        described = list(operands)
+        for at, operand in enumerate(operands):
+            names = self.request.subscripts.operands[at]
+            if at in self.dimensions:
+                shape = self.shape(operand.shape, self.dimensions[at])
+                described[at] = Operand(dense(len(shape)), shape, operand.dtype, strides=row_major(shape))
+            elif not operand.format.is_dense:
+                sizes = zip(names, operand.shape, strict=True)
+                described[at] = replace(operand, shape=tuple(self.padded.get(name, size) for name, size in sizes))
+        return tuple(described)
+
+    def shape(self, shape: Sequence[int], dimension: int) -> tuple[int, ...]:
+        """The shape of the copy of a tensor for one group."""
+        return (self.group, *shape[:dimension], *shape[dimension + 1 :], self.width)
+
+    def stored(self, names: Sequence[str]) -> tuple[str, ...]:
+        """The indices of a tensor whose dimension of the index is viewed as two: the panel, and the coordinate within it."""
+        return tuple(chain.from_iterable((self.panel, name) if name == self.index else (name,) for name in names))
+
+
+def with_panels(names: Sequence[str], index: str, panel: str) -> tuple[str, ...]:
+    """The indices of a copy in panels.
+
+    >>> with_panels("abj", "b", "p")
+    ('p', 'a', 'j', 'b')
+    """
+    return (panel, *(name for name in names if name != index), index) if index in names else tuple(names)
+
+
+@lru_cache(maxsize=1024)
+def panelled(subscripts: Subscripts, index: str) -> tuple[Request, str]:
+    """The request that computes a product of copies in panels along an index, and the name of the index of the panel.
+
+    >>> print(*panelled(Subscripts((("b", "j"), ("o", "j")), ("b", "o")), "b"))
+    pjb,oj->pob p
+    """
+    used = set(chain(*subscripts.operands))
+    panel = next(letter for letter in "pqrstuvwxyzabcdefghijklmno" if letter not in used)
+    operands = tuple(with_panels(names, index, panel) for names in subscripts.operands)
+    return plain_request(Subscripts(operands, with_panels(subscripts.result, index, panel))), panel

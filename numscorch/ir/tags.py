@@ -170,9 +170,9 @@ class Specialize(BaseTag):
     """Generate a copy of the body for each case that the table of an n:m:g format distinguishes.
 
     Args:
-        over: ``kinds``: a loop over the positions of each kind, chunk by chunk. ``tiles``: the body once per kind; the
-            inner loop over the same variable is restricted to the positions of the kind. ``coordinates``: one copy per
-            coordinate, with separate registers; all coordinates are known when the kernel is generated.
+        over: ``tiles``: the body once per kind; the inner loop over the same variable is restricted to the positions of the kind.
+            ``kinds``: a loop over the positions of the current kind, chunk by chunk. ``coordinates``: one copy per coordinate of
+            the current kind, with separate registers; all coordinates are known when the kernel is generated.
     """
 
     over: Literal["kinds", "tiles", "coordinates"]

@@ -1,4 +1,4 @@
-"""Pieces: products that are computed in pieces, either parts of a matrix's long rows, or slabs of a long batch.
+"""Pieces: products that are computed in pieces: parts of a matrix's long rows, or slabs or panels of a long batch.
 
 A product splits a row with a large share of a matrix's entries into parts, so that threads have equal work. The first part stays in
 the place of the row. Further parts become rows after all other rows, and their results are added to the row in order. So results are
@@ -7,27 +7,34 @@ bitwise equal for any number of threads.
 A long index of dense tensors with copied layouts is processed in slabs of a few hundred coordinates. In ``x @ W.t()`` the copies of
 ``x`` and of the result have the batch contiguous. Copies of a whole batch of thousands exceed the cache, and each of their rows lies
 on separate pages. Copies of a slab stay in the cache, and the next slab reuses their memory.
+
+Where a table chooses rows (n:m:g), the copies consist of panels: all values of as many coordinates as a tile of registers holds.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import product
 from math import prod
 from typing import Any
 
 import numpy as np
 import torch
 
+from ..frontend.parser import Subscripts
 from ..frontend.problem import Problem
-from ..frontend.relayout import Slabs, slab_starts
-from ..frontend.requests import Operand, Request
-from ..ir.format import Format
+from ..frontend.relayout import Panels, Slabs, panelled, slab_starts
+from ..frontend.requests import Operand, Request, row_major
+from ..ir import index as ix
+from ..ir.format import Format, dense
 from ..ir.levels import Compressed
 from ..ir.symbolic import evaluated
 from ..machine.buffer_pool import room
+from ..machine.memory import aligned, check_memory
 from ..schedule import tuning
 from ..schedule.facts import Target
+from ..schedule.specialize_table import registers_of_a_row
 from ..tensors.ledgers import note
 from ..tensors.pattern import Pattern
 from .binder import Bind
@@ -136,3 +143,118 @@ def _in_slabs(slabs: Slabs, problem: Problem, run: Callable[..., Any], shape: tu
         return torch.from_numpy(result)
 
     return run_slabs
+
+
+def panels_of(problem: Problem, request: Request, operands: Sequence[Operand], target: Target) -> Panels | None:
+    """The panels of a problem in which a table chooses rows; None if there is no table, or no long index of dense tensors only.
+
+    The kernel reads a few registers of a row of the dense operand at a time. Unless these rows are contiguous, they share few cache
+    sets, and lie on separate pages.
+    """
+    if not request.is_product or not problem.result.is_dense or not problem.result.type.in_registers or problem.requested is not None:
+        return None
+    all_names = request.subscripts.operands
+    sparse = [at for at, operand in enumerate(operands) if not operand.format.is_dense]
+    tables = [table for at in sparse if (table := operands[at].format.levels[-1].constants)]
+    free = [name for name in request.subscripts.result if not any(name in all_names[at] for at in sparse)]
+    if len(tables) != 1 or not free:
+        return None
+    index = max(free, key=lambda name: problem.extents[ix.IndexVar(name)])
+    extent, width = problem.extents[ix.IndexVar(index)], registers_of_a_row(tables[0], target) * target.lanes(problem.result.dtype)
+    places = {at: names.index(index) for at, names in enumerate(all_names) if index in names}
+    if any(operands[at].shape[place] != extent for at, place in places.items()) or extent < 2 * width:
+        return None
+    blocks = [(at, part) for at in sparse for part in operands[at].format.parts]
+    sizes = [(all_names[at][part.dimension], operands[at].shape[part.dimension], part.divisor) for at, part in blocks if part.divisor > 1]
+    padded = {name: -(-size // block) * block for name, size, block in sizes if sum(name in names for names in all_names) == 1}
+    panels, groups = -(-extent // width), -(-extent // tuning.PANEL_GROUP)
+    return Panels(*panelled(request.subscripts, index), index, width, extent, max(-(-panels // groups), 2), places, padded)
+
+
+Copying = Callable[[Subscripts, Operand], Callable[..., Any]]  # the function that copies an operand to an array
+
+
+def in_panels(problem: Problem, panels: Panels, names: Subscripts, operands: Sequence[Operand], bind: Bind, copying: Copying) -> Bind:
+    """Return a function from sizes to the function of the operands that packs, computes and unpacks each group of panels."""
+
+    def bound(sizes: Sequence[int]) -> Callable[..., Any]:
+        shape = evaluated(problem.shape, sizes)
+        known = [replace(op, shape=evaluated(op.shape, sizes), strides=evaluated(op.strides, sizes)) for op in operands]
+        extents = {name: evaluated(size, sizes) for name, size in panels.padded.items()}
+        exact = replace(panels, extent=evaluated(panels.extent, sizes), group=evaluated(panels.group, sizes), padded=extents)
+        check_memory(shape, problem.result.type.itemsize, problem.stmt)
+        written = Operand(dense(len(shape)), shape, problem.result.dtype, strides=row_major(shape))
+        return Packing(exact, names, known, written, copying).around(bind(sizes))
+
+    return bound
+
+
+class Packing:
+    """The copies of dense tensors in panels, and of the result back; ``names`` are the indices of the tensors."""
+
+    def __init__(self, panels: Panels, names: Subscripts, operands: Sequence[Operand], result: Operand, copying: Copying):
+        self.panels, self.names, self.result, self.dtype = panels, names, result, getattr(np, result.dtype)
+        self.last = names.result.index(panels.index)
+        self.buffers = {at: panels.shape(operands[at].shape, dimension) for at, dimension in panels.dimensions.items()}
+        whole = tuple(panels.padded.get(name, size) for name, size in zip(names.result, result.shape, strict=True))
+        self.sums = panels.shape(whole, self.last)
+        self.groups = [self.parts(first) for first in slab_starts(-(-panels.extent // panels.width), panels.group)]
+        numbers = {number for parts in self.groups for _, _, number in parts}
+        copies = panels.request.subscripts
+        self.packs, self.unpacks = dict[tuple[int, int], Callable[..., Any]](), dict[int, Callable[..., Any]]()
+        for number in numbers:
+            for at, dimension in panels.dimensions.items():
+                viewed = self.viewed(replace(operands[at], dtype=result.dtype), dimension, number)
+                self.packs[at, number] = copying(Subscripts((panels.stored(names.operands[at]),), copies.operands[at]), viewed)
+            shape = (number, *panels.shape(result.shape, self.last)[1:])
+            summed = Operand(dense(len(shape)), shape, result.dtype, strides=row_major((number, *self.sums[1:])))
+            self.unpacks[number] = copying(Subscripts((copies.result,), panels.stored(names.result)), summed)
+
+    def parts(self, first: int) -> list[tuple[slice, int, int]]:
+        """The panels of the group that starts at panel ``first``, those that overlap no other panel first.
+
+        Each element has the panels' places in the group, the first coordinate, and the number of panels.
+        """
+        panels = self.panels
+        full = min(panels.extent // panels.width - first, panels.group)
+        parts = [(0, full, first * panels.width), (full, panels.group, panels.extent - panels.width)]
+        return [(slice(start, stop), coordinate, stop - start) for start, stop, coordinate in parts if start < stop]
+
+    def viewed(self, operand: Operand, dimension: int, number: int) -> Operand:
+        """An operand of which ``number`` panels are viewed as two dimensions."""
+        shape, strides, width = operand.shape, operand.strides, self.panels.width
+        sizes = (*shape[:dimension], number, width, *shape[dimension + 1 :])
+        return replace(
+            operand, format=dense(len(sizes)), shape=sizes, strides=(*strides[:dimension], width * strides[dimension], *strides[dimension:])
+        )
+
+    def view(self, tensor: torch.Tensor, dimension: int, start: int, number: int) -> torch.Tensor:
+        """The view of ``number`` panels of a tensor."""
+        width = self.panels.width
+        return tensor.narrow(dimension, start, number * width).unflatten(dimension, (number, width))
+
+    def around(self, run: Callable[..., Any]) -> Callable[..., torch.Tensor]:
+        """The function of the operands that calls ``run`` for each group of panels."""
+        dimensions, last, inside = self.panels.dimensions, self.last, tuple(slice(size) for size in self.result.shape)
+        rows = (slice(None), *inside[:last], *inside[last + 1 :])
+
+        def run_panels(*operands: Any) -> torch.Tensor:
+            result, sums = torch.from_numpy(room(self.result.shape, self.dtype)), aligned(self.sums, self.dtype)
+            copies = {at: aligned(shape, self.dtype) for at, shape in self.buffers.items()}
+            for tensor in (*(operands[at] for at in copies), result):
+                note("copy", "a dense tensor in panels", tensor.nbytes)
+            arguments = [torch.from_numpy(copies[at]) if at in copies else operand for at, operand in enumerate(operands)]
+            summed = torch.from_numpy(sums)[rows]
+            for parts in self.groups:
+                for (at, dimension), (into, start, number) in product(dimensions.items(), parts):
+                    self.packs[at, number](self.view(operands[at], dimension, start, number), copies[at][into])
+                run(*arguments, sums)
+                for into, start, number in parts:
+                    written = self.view(result, last, start, number)
+                    if written.is_contiguous():
+                        self.unpacks[number](summed[into], written.numpy())
+                    else:
+                        written.copy_(summed[into].movedim(0, last).movedim(-1, last + 1))
+            return result
+
+        return run_panels

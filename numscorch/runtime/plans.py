@@ -21,9 +21,10 @@ from ..errors import ScheduleError, UnsupportedError
 from ..frontend.copy_statements import copy_problem
 from ..frontend.datatypes import LISTED, STORED
 from ..frontend.fused_problem import FusedRequest, fused_problem
+from ..frontend.parser import Subscripts
 from ..frontend.problem import Problem, check_loops, make_problem
 from ..frontend.relayout import moving, strides_with_last, with_last
-from ..frontend.requests import Operand, Request, row_major, scheduled, sizes_of, with_sizes
+from ..frontend.requests import Operand, Request, plain_request, row_major, scheduled, sizes_of, with_sizes
 from ..ir import index as ix
 from ..ir.format import Format, dense
 from ..ir.symbolic import Decisions, computing, evaluated, text_of
@@ -36,7 +37,7 @@ from ..tensors.modes import made_outside
 from ..tensors.sparse_tensor import SparseTensor
 from .assembling_binder import AssemblingBinder
 from .binder import BINDS, Bind, Binder
-from .pieces import cut, in_slabs, operand_to_cut, slabs_of
+from .pieces import cut, in_panels, in_slabs, operand_to_cut, panels_of, slabs_of
 from .tuned import chosen, version_of_choices
 
 MOST_PLANS = 4096
@@ -218,6 +219,11 @@ def _kind_of(request: Request, described: Sequence[Operand], format: Format | st
         slab = problem.slabs.of(described)
         slab_problem, slab_steps, _ = compile_source(request, slab, format)
         bind = in_slabs(problem.slabs, problem, _bind(request, slab_problem, slab_steps[-1].stmt, kernel, slab, into=True))
+    elif problem.panels is not None:
+        panels, packed = problem.panels, problem.panels.of(described)
+        packed_problem, packed_steps, _ = compile_source(panels.request, packed, "dense")
+        product = _bind(panels.request, packed_problem, packed_steps[-1].stmt, kernel, packed, into=True)
+        bind = in_panels(problem, panels, request.subscripts, described, product, _copy_into)
     else:
         bind = _bind(request, problem, steps[-1].stmt, kernel, described, into)
     return _tables().on_kind(request, described, PlanKind(problem, steps, kernel, bind))
@@ -299,6 +305,11 @@ def _copy_functions(request: Request, operand: Operand, into: bool = False) -> B
     return lambda sizes: kind.bind(own_sizes(sizes))
 
 
+def _copy_into(subscripts: Subscripts, operand: Operand) -> Callable[..., Any]:
+    """The function that copies a dense tensor of known sizes to an array with its dimensions in another order."""
+    return _copy_functions(plain_request(subscripts), operand, into=True)(())
+
+
 def _record_copy(bind: Bind) -> Bind:
     def recording(sizes: Sequence[int]) -> Callable[..., Any]:
         copy = bind(sizes)
@@ -339,6 +350,10 @@ def compile_source(request: Request, operands: Sequence[Operand], format: Format
     else:
         problem = make_problem(request, operands, host(), format)
     check_loops(problem, request.options)
+    if (panels := panels_of(problem, request, operands, host())) is not None:
+        _, steps, source = compile_source(panels.request, panels.of(operands), "dense")
+        if any(loop.tag == ix.Specialize("tiles") for loop in ix.loops_of(steps[-1].stmt)):
+            return replace(problem, panels=panels, layout=None), steps, source
     if (slabs := slabs_of(problem, request, operands, host())) is not None:
         slab, steps, source = compile_source(request, slabs.of(operands), format)
         if slab.layout == problem.layout:

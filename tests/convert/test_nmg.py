@@ -18,8 +18,8 @@ from numscorch.frontend.problem import make_problem
 from numscorch.frontend.requests import Operand, einsum_request
 from numscorch.ir.nmg_combinations import assigned, masks
 from numscorch.runtime.plans import make_plan, uncompiled
-from numscorch.schedule import schedule
-from numscorch.schedule.facts import Target
+from numscorch.schedule import schedule, tuning
+from numscorch.schedule.facts import Target, forget_answers
 from numscorch.sparsify import magnitude, n_m_g, sparsify
 from numscorch.tensors.validate import validate
 
@@ -191,19 +191,15 @@ def nest(parameters: tuple[int, int, int], batch: int, shape: tuple[int, int] = 
     return str(schedule(problem.stmt, problem.facts, target)[-1].stmt)
 
 
-def test_rows_stay_in_registers_while_columns_of_a_combination_are_summed() -> None:
-    summed = "specialize_forall<kinds>(j, specialize_forall<coordinates>(o_in, t[o_in] += A[o_out,j,o_in] * B[b,j]))"
-    block = f"where(specialize_forall<coordinates>(o_in, C[b,o_out,o_in] = t[o_in]), {summed})"
-    assert f"forall(o_out, vector_forall<8 x 2, once>(b, {block}))" in nest((2, 4, 8), 16, (768, 96))
-    assert "vector_forall<8 x 1>" in nest((1, 10, 4), 96)
+SUMMED = "specialize_forall<kinds>(j, specialize_forall<coordinates>(o_in, t[o_in] += A[o_out,j,o_in] * B[b,j]))"
+KINDS = f"specialize_forall<tiles>(j, where(specialize_forall<coordinates>(o_in, C[b,o_out,o_in] += t[o_in]), {SUMMED}))"
 
 
-def test_columns_of_one_row_each_are_summed_by_combination() -> None:
-    summed = "specialize_forall<kinds>(j, specialize_forall<coordinates>(o_in, t[o_in] += A[o_out,j,o_in] * B[b,j]))"
-    block = f"specialize_forall<tiles>(j, where(specialize_forall<coordinates>(o_in, C[b,o_out,o_in] += t[o_in]), {summed}))"
-    assert nest((1, 10, 8), 96) == f"tile_forall<32>(b, tile_forall<80>(j, parallel_forall(o_out, vector_forall<8 x 4>(b, {block}))))"
-    assert f"vector_forall<8 x 8>(b, {block})" in nest((1, 4, 16), 128)
-    assert "specialize_forall<tiles>" not in nest((1, 4, 16), 128, (30_000, 768))  # the sums exceed the core's cache
+def test_the_columns_of_a_kind_are_summed_in_enough_registers_to_hide_their_latency() -> None:
+    assert f"tile_forall<384>(j, parallel_forall(o_out, vector_forall<8 x 2, once>(b, {KINDS})))" == nest((2, 4, 8), 16)
+    assert nest((1, 10, 8), 96) == f"tile_forall<48>(b, tile_forall<80>(j, parallel_forall(o_out, vector_forall<8 x 6>(b, {KINDS}))))"
+    assert "vector_forall<8 x 4>(b, " in nest((2, 4, 8), 128) and "vector_forall<8 x 8>(b, " in nest((1, 4, 16), 128)
+    assert "vector_forall<8 x 2>(b, " in nest((4, 6, 4), 128)  # more sums would not fit in 16 registers
 
 
 @pytest.mark.parametrize("columns", [0, 5, 32, 39, 64, 75])
@@ -220,10 +216,32 @@ def test_whole_and_partial_chunks_are_summed_by_combination(columns: int) -> Non
             result.fill_(torch.nan)  # the memory is reused
 
 
-def test_selected_rows_stay_in_the_nearest_cache_where_the_sums_fit() -> None:
-    assert nest((2, 4, 8), 96).startswith("tile_forall<16>(b, tile_forall<384>(j, parallel_forall(o_out, ")
-    assert "C[b,o_out,o_in] += t[o_in]" in nest((2, 4, 8), 96)
-    assert nest((2, 4, 8), 2048, (30_000, 3072)).startswith("tile_forall<1056>(j, tile_forall<64>(b, parallel_forall(o_out, ")
+@pytest.mark.parametrize("expression", ["oj,bj->bo", "oj,jb->ob", "oj,baj->bao", "aj,oj,jb->oab"])
+@pytest.mark.parametrize("batch", [64, 201])
+def test_dense_operands_are_packed_into_panels(expression: str, batch: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tuning, "PANEL_GROUP", 64)  # two or more groups, the last of which overlap
+    monkeypatch.setattr(tuning, "COST_COPY", 0)
+    forget_answers()
+    sizes = {"o": 22, "j": 61, "b": batch, "a": 2}
+    stored = sparsify(drawn(22, 61, dtype=torch.float64), n_m_g(2, 4, 2))
+    names = expression.partition("->")[0].split(",")
+    dense = [drawn(*(sizes[name] for name in indices), dtype=torch.float64, seed=at) for at, indices in enumerate(names)]
+    operands = [stored if indices == "oj" else operand for indices, operand in zip(names, dense, strict=True)]
+    full = [stored.to_dense() if indices == "oj" else operand for indices, operand in zip(names, dense, strict=True)]
+    with uncompiled():
+        plan = make_plan(einsum_request(expression, tuple(map(len, names))), operands, None)
+        assert plan.problem.panels is not None and "specialize_forall" in str(plan.steps[-1].stmt)
+        for _ in range(2):
+            result = plan.run(*operands)
+            torch.testing.assert_close(result, torch.einsum(expression, *full))
+            result.fill_(torch.nan)  # the memory is reused
+
+
+def test_panels_read_any_strides_and_leave_short_batches_alone() -> None:
+    stored, x = sparsify(drawn(6, 13), n_m_g(1, 4, 2)), drawn(13, 800)[:, ::2].T
+    with uncompiled():
+        torch.testing.assert_close(ns.einsum("oj,bj->bo", stored, x), x @ stored.to_dense().T)
+        assert make_plan(einsum_request("oj,bj->bo", (2, 2)), (stored, x[:20]), None).problem.panels is None
 
 
 def test_many_combinations_are_read_from_a_table() -> None:
