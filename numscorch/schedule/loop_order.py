@@ -262,12 +262,13 @@ class Orders:
         if not order:
             return 1.0
         stmt, facts, result = self.stmt, self.facts, self.result
-        runs, total = 1.0, 0.0
+        runs, total, inner = 1.0, 0.0, order[-1]
+        has_table = inner in self.contiguous and chosen_by_table(stmt, order) is not None
         for var in order[:-1]:
             survivors, steps = self.iterations(var, walks)
-            total += runs * steps * (tuning.COST_WALK if survivors < facts.extent(var) else 1.0)
+            if not has_table or var != order[-2]:  # rows that a table chooses take no steps
+                total += runs * steps * (tuning.COST_WALK if survivors < facts.extent(var) else 1.0)
             runs *= survivors
-        inner = order[-1]
         survivors, steps = self.iterations(inner, walks)
         steps = min(steps, self.looked_up(order, walks))
         scatters = not _sums_inside(order, result)
@@ -277,7 +278,7 @@ class Orders:
         if inner in self.contiguous:
             lanes = self.target.lanes(stmt.lhs.tensor.dtype)
             steps = ceil(steps / lanes) * lanes  # a partly filled register takes as long
-            if inner in result and (_sums_inside(order[:-1], result) or chosen_by_table(stmt, order) is not None):
+            if inner in result and (_sums_inside(order[:-1], result) or has_table):
                 scatters = False  # the sums of a tile stay in registers while the summed loops run
             step = (tuning.COST_VECTOR_SCATTER if scatters else 1.0) / lanes
         elif self.is_tiled_reduction(order):

@@ -14,14 +14,12 @@ from ..ir.index import (
     Access,
     Assignment,
     Forall,
-    IndexVar,
     Specialize,
     Stmt,
     TensorVar,
     Tile,
     Vector,
     Where,
-    result_of,
     unwrap,
     wrap,
 )
@@ -40,7 +38,7 @@ def specialize_table(stmt: Stmt, facts: Facts, target: Target = GENERIC, options
     """Sum the columns of each kind in registers; None if no table chooses rows.
 
     A tile of columns has whole chunks whose dense rows stay in the nearest cache. Loops over variables that the operand with the
-    table lacks run around the tiles.
+    table lacks run around the tiles; the sums of a tile of blocks then stay in a core's own cache.
 
     >>> from numscorch.ir.derived_formats import flattened
     >>> from numscorch.ir.format import NMG
@@ -64,11 +62,17 @@ def specialize_table(stmt: Stmt, facts: Facts, target: Target = GENERIC, options
     tag = narrowed(vector.var, vector.tag, registers, facts)
     kinds = replace(columns, tag=Specialize("tiles"), body=_sum_in_registers(loops, body, chooser))
     outer = [loop for loop in outer if not isinstance(loop.tag, Tile)]  # the new tiles replace larger ones
-    nest = wrap([*(loop for loop in outer if loop.var in chooser.indices), replace(vector, tag=tag)], kinds)
+    blocks, around = ([loop for loop in outer if (loop.var in chooser.indices) == is_inside] for is_inside in (True, False))
+    nest = wrap([*blocks, replace(vector, tag=tag)], kinds)
     why = f"a table gives {rows.var} for each kind of {columns.var}: {len(table[0])} x {registers} registers sum a kind"
-    for var, size in _tiles(columns.var, vector.var, registers * tag.lanes, chooser, stmt, facts).items() if options.tile is None else ():
-        nest, why = tiled(nest, var, size), f"{why}; tiles of {size} of {var}"
-    return wrap([loop for loop in outer if loop.var not in chooser.indices], nest), why
+    size, chunk = registers * tag.lanes * body.lhs.tensor.type.itemsize, chooser.tensor.format.levels[-2].kind_chunk
+    sizes = {columns.var: max(tuning.TABLE_TILE // size // chunk, 1) * chunk, vector.var: registers * tag.lanes}
+    if around and blocks:  # otherwise the loop over blocks runs in parallel
+        sizes[blocks[-1].var] = max(int(target.own_cache / 2 / size / facts.extent(rows.var)), 1)
+    for var, most in sizes.items() if options.tile is None else ():
+        if most < facts.extent(var):
+            nest, why = tiled(nest, var, most), f"{why}; tiles of {most} of {var}"
+    return wrap(around, nest), why
 
 
 def registers_of_a_row(table: Table, target: Target) -> int:
@@ -93,10 +97,3 @@ def _sum_in_registers(loops: list[Forall], body: Assignment, chooser: Access) ->
     space = Access(TensorVar(free_names(loops)[0], Format((Held(size),)), body.lhs.tensor.dtype), (rows.var,))
     sum_nest = replace(columns, tag=Specialize("kinds"), body=replace(rows, tag=Specialize("coordinates"), body=replace(body, lhs=space)))
     return Where(replace(rows, tag=Specialize("coordinates"), body=Assignment(body.lhs, space, "+=")), sum_nest)
-
-
-def _tiles(columns: IndexVar, lanes: IndexVar, width: int, chooser: Access, stmt: Stmt, facts: Facts) -> dict[IndexVar, int]:
-    """Tile sizes of the columns and of the lanes; inner tile loops come first. A tile of columns has whole chunks."""
-    size, chunk = result_of(stmt).tensor.type.itemsize, chooser.tensor.format.levels[-2].kind_chunk
-    sizes = {columns: max(tuning.TABLE_TILE // (width * size) // chunk, 1) * chunk, lanes: width}
-    return {var: tile for var, tile in sizes.items() if tile < facts.extent(var)}
