@@ -34,7 +34,6 @@ from ..machine.buffer_pool import room
 from ..machine.memory import aligned, check_memory
 from ..schedule import tuning
 from ..schedule.facts import Target
-from ..schedule.specialize_table import registers_of_a_row
 from ..tensors.ledgers import note
 from ..tensors.pattern import Pattern
 from .binder import Bind
@@ -149,18 +148,17 @@ def panels_of(problem: Problem, request: Request, operands: Sequence[Operand], t
     """The panels of a problem in which a table chooses rows; None if there is no table, or no long index of dense tensors only.
 
     The kernel reads a few registers of a row of the dense operand at a time. Unless these rows are contiguous, they share few cache
-    sets, and lie on separate pages.
+    sets, and lie on separate pages. A panel holds a tile of registers of each row.
     """
     if not request.is_product or not problem.result.is_dense or not problem.result.type.in_registers or problem.requested is not None:
         return None
     all_names = request.subscripts.operands
     sparse = [at for at, operand in enumerate(operands) if not operand.format.is_dense]
-    tables = [table for at in sparse if (table := operands[at].format.levels[-1].constants)]
     free = [name for name in request.subscripts.result if not any(name in all_names[at] for at in sparse)]
-    if len(tables) != 1 or not free:
+    if not free or not any(operands[at].format.levels[-1].constants for at in sparse):
         return None
     index = max(free, key=lambda name: problem.extents[ix.IndexVar(name)])
-    extent, width = problem.extents[ix.IndexVar(index)], registers_of_a_row(tables[0], target) * target.lanes(problem.result.dtype)
+    extent, width = problem.extents[ix.IndexVar(index)], tuning.ACCUMULATORS * target.lanes(problem.result.dtype)
     places = {at: names.index(index) for at, names in enumerate(all_names) if index in names}
     if any(operands[at].shape[place] != extent for at, place in places.items()) or extent < 2 * width:
         return None

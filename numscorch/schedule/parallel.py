@@ -45,7 +45,7 @@ def parallelize(stmt: Stmt, facts: Facts, target: Target = GENERIC, options: Opt
     wanted = options.parallel
     if wanted == "":
         return stmt, "requested: serial"
-    parallel, why = _tag_outermost(stmt)
+    parallel, why = _tag_outermost(stmt, facts)
     in_blocks = [loop.var.name for loop in loops_of(parallel) if runs_in_blocks(loop.tag)]
     if wanted is not None and wanted not in in_blocks:
         raise ScheduleError(f"parallelize({wanted}): {why}\n  {stmt}     only the outermost loop, if its iterations write disjoint results")
@@ -66,12 +66,18 @@ def _fewest_steps(stmt: Stmt) -> int:
     return tuning.PARALLEL_STEPS * (tuning.PLACED_STEPS if is_placed(stmt) else 1)
 
 
-def _tag_outermost(stmt: Stmt, within: tuple[IndexVar, ...] = ()) -> tuple[Stmt, str]:
-    """Tag the outermost loop inside tile loops. It has no blocks if its variable is tiled (``within``): they would exceed the tile."""
+def _tag_outermost(stmt: Stmt, facts: Facts, within: tuple[IndexVar, ...] = ()) -> tuple[Stmt, str]:
+    """Tag the outermost loop inside tile loops, and inside a loop of few steps around tile loops.
+
+    It has no blocks if its variable is tiled (``within``): they would exceed the tile.
+    """
     match stmt:
         case Forall(var, tiled, Tile()):
-            tiled, why = _tag_outermost(tiled, (*within, var))
+            tiled, why = _tag_outermost(tiled, facts, (*within, var))
             return replace(stmt, body=tiled), f"in each tile of {var}, {why}"
+        case Forall(var, Forall(_, _, Tile()) as tiled, Serial()) if facts.extent(var) < tuning.SHARED_COORDINATES:
+            inner, why = _tag_outermost(tiled, facts, within)
+            return replace(stmt, body=inner), f"for each {var}, {why}"
         case Forall(var, _, Serial()) | Where(_, Forall(var, _, Serial())) if var in within:
             return stmt, "the outermost loop is serial: it runs over that tile only"
         case Forall(var, _, Serial()) if (var in result_of(stmt).indices or is_placed(stmt)) and _can_be_cut(stmt):

@@ -8,6 +8,7 @@ result. No index of a row is loaded, and nothing is scattered (STen, section 5).
 from __future__ import annotations
 
 from dataclasses import replace
+from math import prod
 
 from ..ir.format import Format
 from ..ir.index import (
@@ -38,10 +39,11 @@ def specialize_table(stmt: Stmt, facts: Facts, target: Target = GENERIC, options
     """Sum the columns of each kind in registers; None if no table chooses rows.
 
     A tile of columns has whole chunks whose dense rows stay in the nearest cache. Loops over variables that the operand with the
-    table lacks run around the tiles; the sums of a tile of blocks then stay in a core's own cache.
+    table lacks run around the tiles. If these have many coordinates, the sums of a tile of blocks stay in a core's own cache.
 
     >>> from numscorch.ir.derived_formats import flattened
     >>> from numscorch.ir.format import NMG
+    >>> from numscorch.ir.index import IndexVar
     >>> from numscorch.ir.notation import parse_stmt
     >>> nest = "forall(u, forall(j, forall(i, vector_forall<8 x 2, once>(k, C[u,i,k] += A[u,j,i] * B[j,k]))))"
     >>> extents = {IndexVar("u"): 100, IndexVar("i"): 4, IndexVar("j"): 100, IndexVar("k"): 16}
@@ -65,9 +67,10 @@ def specialize_table(stmt: Stmt, facts: Facts, target: Target = GENERIC, options
     blocks, around = ([loop for loop in outer if (loop.var in chooser.indices) == is_inside] for is_inside in (True, False))
     nest = wrap([*blocks, replace(vector, tag=tag)], kinds)
     why = f"a table gives {rows.var} for each kind of {columns.var}: {len(table[0])} x {registers} registers sum a kind"
-    size, chunk = registers * tag.lanes * body.lhs.tensor.type.itemsize, chooser.tensor.format.levels[-2].kind_chunk
-    sizes = {columns.var: max(tuning.TABLE_TILE // size // chunk, 1) * chunk, vector.var: registers * tag.lanes}
-    if around and blocks:  # otherwise the loop over blocks runs in parallel
+    width = (vector.tag.registers or vector.tag.tail) // registers * registers * tag.lanes
+    size, chunk = width * body.lhs.tensor.type.itemsize, chooser.tensor.format.levels[-2].kind_chunk
+    sizes = {columns.var: max(tuning.TABLE_TILE // size // chunk, 1) * chunk, vector.var: width}
+    if blocks and prod(facts.extent(loop.var) for loop in around) >= tuning.SHARED_COORDINATES:  # else blocks run in parallel
         sizes[blocks[-1].var] = max(int(target.own_cache / 2 / size / facts.extent(rows.var)), 1)
     for var, most in sizes.items() if options.tile is None else ():
         if most < facts.extent(var):

@@ -17,6 +17,7 @@ from numscorch.frontend.parser import parse_einsum
 from numscorch.frontend.problem import make_problem
 from numscorch.frontend.requests import Operand, einsum_request
 from numscorch.ir.nmg_combinations import assigned, masks
+from numscorch.machine.target import host
 from numscorch.runtime.plans import make_plan, uncompiled
 from numscorch.schedule import schedule, tuning
 from numscorch.schedule.facts import Target, forget_answers
@@ -198,7 +199,8 @@ KINDS = f"specialize_forall<tiles>(j, where(specialize_forall<coordinates>(o_in,
 def test_the_columns_of_a_kind_are_summed_in_enough_registers_to_hide_their_latency() -> None:
     assert f"tile_forall<384>(j, parallel_forall(o_out, vector_forall<8 x 2, once>(b, {KINDS})))" == nest((2, 4, 8), 16)
     assert nest((1, 10, 8), 96) == f"tile_forall<48>(b, tile_forall<80>(j, parallel_forall(o_out, vector_forall<8 x 6>(b, {KINDS}))))"
-    assert "vector_forall<8 x 4>(b, " in nest((2, 4, 8), 128) and "vector_forall<8 x 8>(b, " in nest((1, 4, 16), 128)
+    assert nest((2, 4, 8), 128) == f"tile_forall<64>(b, tile_forall<96>(j, parallel_forall(o_out, vector_forall<8 x 4>(b, {KINDS}))))"
+    assert "vector_forall<8 x 8>(b, " in nest((1, 4, 16), 128)
     assert "vector_forall<8 x 2>(b, " in nest((4, 6, 4), 128)  # more sums would not fit in 16 registers
 
 
@@ -217,9 +219,9 @@ def test_whole_and_partial_chunks_are_summed_by_combination(columns: int) -> Non
 
 
 @pytest.mark.parametrize("expression", ["oj,bj->bo", "oj,jb->ob", "oj,baj->bao", "aj,oj,jb->oab"])
-@pytest.mark.parametrize("batch", [64, 201])
+@pytest.mark.parametrize("batch", [64, 301])
 def test_dense_operands_are_packed_into_panels(expression: str, batch: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tuning, "PANEL_GROUP", 64)  # two or more groups, the last of which overlap
+    monkeypatch.setattr(tuning, "PANEL_GROUP", 128)  # two or more groups, the last of which overlap
     monkeypatch.setattr(tuning, "COST_COPY", 0)
     forget_answers()
     sizes = {"o": 22, "j": 61, "b": batch, "a": 2}
@@ -237,11 +239,20 @@ def test_dense_operands_are_packed_into_panels(expression: str, batch: int, monk
             result.fill_(torch.nan)  # the memory is reused
 
 
+def test_blocks_run_in_parallel_if_there_are_few_panels() -> None:
+    stored, x = sparsify(drawn(22, 300), n_m_g(2, 4, 2)), drawn(600, 300)
+    target = host()
+    with uncompiled():
+        few, many = (str(make_plan(einsum_request("oj,bj->bo", (2, 2)), (stored, x[:size]), None).steps[-1].stmt) for size in (128, 512))
+    assert few.startswith("forall(p, tile_forall<") and "parallel_forall(o_out, " in few
+    assert target.vector_bytes != 32 or many.startswith("parallel_forall(p, tile_forall<")
+
+
 def test_panels_read_any_strides_and_leave_short_batches_alone() -> None:
     stored, x = sparsify(drawn(6, 13), n_m_g(1, 4, 2)), drawn(13, 800)[:, ::2].T
     with uncompiled():
         torch.testing.assert_close(ns.einsum("oj,bj->bo", stored, x), x @ stored.to_dense().T)
-        assert make_plan(einsum_request("oj,bj->bo", (2, 2)), (stored, x[:20]), None).problem.panels is None
+        assert make_plan(einsum_request("oj,bj->bo", (2, 2)), (stored, x[:60]), None).problem.panels is None
 
 
 def test_many_combinations_are_read_from_a_table() -> None:
