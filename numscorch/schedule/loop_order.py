@@ -343,18 +343,21 @@ def unit_stride(access: Access, var: IndexVar) -> bool:
 def chosen_by_table(stmt: Assignment, order: tuple[IndexVar, ...]) -> Access | None:
     """The operand whose table of constants chooses rows of the result of a sum of products; None if there is none.
 
-    The last level of the operand has constant coordinates for each kind of position in the level above. The two loops around
-    the innermost loop must run over these levels: first over summed columns, then over rows of the result. No other operand
-    may be sparse in the three innermost variables, and no other factor may depend on the rows.
+    The last level of the operand has constant coordinates for each kind of position in the level above. The innermost loops
+    must run over these levels: first over summed columns, then over rows of the result, and then over at most one variable of
+    the result that the operand lacks. No other operand may be sparse in these variables, and no other factor may depend on the rows.
     """
-    if len(order) < 3 or not is_product(stmt.rhs) or not stmt.lhs.tensor.is_dense:
+    operands, result = accesses_in(stmt.rhs), stmt.lhs.indices
+    tables = [a for a in operands if not a.tensor.is_dense and a.tensor.format.levels[-1].constants]
+    if len(tables) != 1 or not is_product(stmt.rhs) or not stmt.lhs.tensor.is_dense:
         return None
-    columns, rows, lanes = order[-3:]
-    result, operands = stmt.lhs.indices, accesses_in(stmt.rhs)
-    sparse = [a for a in operands if not a.tensor.is_dense and {columns, rows, lanes} & set(a.indices)]
-    if columns in result or rows not in result or lanes not in result or len(sparse) != 1 or lanes in sparse[0].indices:
+    table = tables[0]
+    columns, rows = (table.level_var(len(table.indices) - before) for before in (2, 1))
+    lanes = order[order.index(rows) + 1 :] if rows in order else order
+    if len(lanes) > 1 or order[: len(order) - len(lanes)][-2:] != (columns, rows) or set(lanes) & set(table.indices):
         return None
-    levels = sparse[0].tensor.format.levels
-    is_chosen = len(levels) >= 2 and (sparse[0].level_var(len(levels) - 2), sparse[0].level_var(len(levels) - 1)) == (columns, rows)
-    is_independent = all(rows not in moved_by(factor) for factor in factors_of(stmt.rhs) if factor != sparse[0])
-    return sparse[0] if is_chosen and is_independent and 0 < sum(map(len, levels[-1].constants)) <= tuning.MOST_COPIES else None
+    others = [a for a in operands if a != table and not a.tensor.is_dense and {columns, rows, *lanes} & set(a.indices)]
+    if others or columns in result or not {rows, *lanes} <= set(result):
+        return None
+    is_independent = all(rows not in moved_by(factor) for factor in factors_of(stmt.rhs) if factor != table)
+    return table if is_independent and sum(map(len, table.tensor.format.levels[-1].constants)) <= tuning.MOST_COPIES else None

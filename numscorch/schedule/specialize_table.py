@@ -53,23 +53,34 @@ def specialize_table(stmt: Stmt, facts: Facts, target: Target = GENERIC, options
     forall(u, vector_forall<8 x 2, once>(k, specialize_forall<tiles>(j, where(specialize_forall<coordinates>(i, C[u,i,k] += t[i]), ...))))
     """
     loops, body = unwrap(stmt)
-    if not isinstance(body, Assignment) or len(loops) < 3 or not isinstance(loops[-1].tag, Vector) or body.op != "+=":
+    if not isinstance(body, Assignment) or body.op != "+=":
         return None
-    *outer, columns, rows, vector = loops
     chooser = chosen_by_table(body, tuple(loop.var for loop in loops))
-    if chooser is None or any(loop.var not in body.lhs.indices for loop in outer) or not isinstance(vector.tag, Vector):
+    if chooser is None:
+        return None
+    last = [] if loops[-1].var in chooser.indices else loops[-1:]
+    *outer, columns, rows = loops[: len(loops) - len(last)]
+    if any(loop.var not in body.lhs.indices for loop in outer):
         return None
     table = chooser.tensor.format.levels[-1].constants
-    registers = min(registers_of_a_row(table, target), vector.tag.registers or vector.tag.tail)
-    tag = narrowed(vector.var, vector.tag, registers, facts)
-    kinds = replace(columns, tag=Specialize("tiles"), body=_sum_in_registers(loops, body, chooser))
+    registers, width = 1, 1
+    for loop in last:
+        if isinstance(loop.tag, Vector):
+            held = loop.tag.registers or loop.tag.tail
+            registers = min(registers_of_a_row(table, target), held)
+            width = held // registers * registers * loop.tag.lanes
+            last = [replace(loop, tag=narrowed(loop.var, loop.tag, registers, facts))]
+        elif facts.extent(loop.var) > 1:
+            return None  # its coordinates fill no register
+    kinds = replace(columns, tag=Specialize("tiles"), body=_sum_in_registers(columns, rows, free_names(loops)[0], body, table))
     outer = [loop for loop in outer if not isinstance(loop.tag, Tile)]  # the new tiles replace larger ones
     blocks, around = ([loop for loop in outer if (loop.var in chooser.indices) == is_inside] for is_inside in (True, False))
-    nest = wrap([*blocks, replace(vector, tag=tag)], kinds)
+    nest = wrap([*blocks, *last], kinds)
     why = f"a table gives {rows.var} for each kind of {columns.var}: {len(table[0])} x {registers} registers sum a kind"
-    width = (vector.tag.registers or vector.tag.tail) // registers * registers * tag.lanes
     size, chunk = width * body.lhs.tensor.type.itemsize, chooser.tensor.format.levels[-2].kind_chunk
-    sizes = {columns.var: max(tuning.TABLE_TILE // size // chunk, 1) * chunk, vector.var: width}
+    sizes = {columns.var: max(tuning.TABLE_TILE // size // chunk, 1) * chunk, **{loop.var: width for loop in last}}
+    if width == 1 and chunk < facts.extent(columns.var) and options.tile is None:  # the sums of several kinds are in flight
+        nest, sizes = wrap([*blocks, *last], tiled(kinds, columns.var, chunk)), {}
     if blocks and prod(facts.extent(loop.var) for loop in around) >= tuning.SHARED_COORDINATES:  # else blocks run in parallel
         sizes[blocks[-1].var] = max(int(target.own_cache / 2 / size / facts.extent(rows.var)), 1)
     for var, most in sizes.items() if options.tile is None else ():
@@ -93,10 +104,8 @@ def registers_of_a_row(table: Table, target: Target) -> int:
     return registers
 
 
-def _sum_in_registers(loops: list[Forall], body: Assignment, chooser: Access) -> Where:
+def _sum_in_registers(columns: Forall, rows: Forall, name: str, body: Assignment, table: Table) -> Where:
     """Sum the rows of a kind in registers, and add the sums to the result."""
-    *_, columns, rows, _ = loops
-    size = 1 + max(max(chosen) for chosen in chooser.tensor.format.levels[-1].constants)
-    space = Access(TensorVar(free_names(loops)[0], Format((Held(size),)), body.lhs.tensor.dtype), (rows.var,))
+    space = Access(TensorVar(name, Format((Held(1 + max(map(max, table))),)), body.lhs.tensor.dtype), (rows.var,))
     sum_nest = replace(columns, tag=Specialize("kinds"), body=replace(rows, tag=Specialize("coordinates"), body=replace(body, lhs=space)))
     return Where(replace(rows, tag=Specialize("coordinates"), body=Assignment(body.lhs, space, "+=")), sum_nest)

@@ -239,6 +239,21 @@ def test_dense_operands_are_packed_into_panels(expression: str, batch: int, monk
             result.fill_(torch.nan)  # the memory is reused
 
 
+@pytest.mark.parametrize("parameters", [(2, 4, 2), (1, 4, 8), (3, 6, 1), (1, 2, 300)])
+@pytest.mark.parametrize("rows", [0, 8, 11])
+@pytest.mark.parametrize("columns", [0, 7, 700])
+def test_one_vector_is_summed_by_combination(parameters: tuple[int, int, int], rows: int, columns: int) -> None:
+    stored = sparsify(drawn(rows, columns, dtype=torch.float64), n_m_g(*parameters))
+    x, dense = drawn(1, columns, dtype=torch.float64, seed=1), stored.to_dense()
+    with uncompiled():
+        for _ in range(2):
+            for result, expected in ((ns.einsum("oj,bj->bo", stored, x), x @ dense.T), (stored @ x[0], dense @ x[0])):
+                torch.testing.assert_close(result, expected)
+                result.fill_(torch.nan)  # the memory is reused
+        schedule_text = str(make_plan(einsum_request("oj,j->o", (2, 1)), (stored, x[0]), None).steps[-1].stmt)
+    assert rows * columns == 0 or "specialize_forall<tiles>" in schedule_text
+
+
 def test_blocks_run_in_parallel_if_there_are_few_panels() -> None:
     stored, x = sparsify(drawn(22, 300), n_m_g(2, 4, 2)), drawn(600, 300)
     target = host()
