@@ -13,7 +13,6 @@ from typing import Any, TypeVar
 import torch
 import torch.distributed as dist
 from torch.distributed.tensor import DTensor, Replicate, Shard
-from torch.nn import functional
 
 from ..errors import RangeError, SizeError, UnsupportedError
 from ..frontend.operator_forms import SYNONYMS
@@ -37,8 +36,7 @@ from .tensor import SHARDED_FUNCTIONS, TRANSPOSED_FUNCTIONS, ShardedSparseTensor
 T = TypeVar("T")
 LOCAL = "give A.to_local(), this rank's rows with all columns, beside whole dense operands"
 PRODUCTS = {1: "ij,j->i", 2: "ij,jk->ik"}  # by the dimensions of the dense operand
-TRANSPOSED_PRODUCTS = {1: "ij,i->j", 2: "ij,ik->jk"}  # of A.t() @ y
-PRODUCTS_WITH_TRANSPOSED = {1: "ij,j->i", 2: "ij,kj->ki"}  # of x @ A.t()
+PRODUCTS_FROM_LEFT = {1: "j,ji->i", 2: "kj,ji->ki"}
 
 
 def on_all_ranks(function: Callable[..., T]) -> Callable[..., T]:
@@ -142,11 +140,10 @@ def transposed_matmul(left: Any, right: Any) -> torch.Tensor:
     Raises:
         SizeError: the dense operand does not have one or two dimensions.
     """
-    is_left = isinstance(left, Transposed)
-    (transposed, x), expressions = ((left, right), TRANSPOSED_PRODUCTS) if is_left else ((right, left), PRODUCTS_WITH_TRANSPOSED)
+    x, expressions = (right, PRODUCTS) if isinstance(left, Transposed) else (left, PRODUCTS_FROM_LEFT)
     if x.ndim not in expressions:
         raise SizeError(f"a product of A.t() and a tensor of {x.ndim} dimensions: give one or two")
-    return sharded_einsum(EinsumCall(expressions[x.ndim], (transposed.matrix, x)))
+    return transposed_einsum(EinsumCall(expressions[x.ndim], (left, right)))
 
 
 def dtensor_einsum(call: EinsumCall) -> Any:
@@ -310,8 +307,8 @@ IMPLEMENTED: dict[Any, Callable[..., Any]] = {
     torch.softmax: of_rows(torch.softmax),
     torch.log_softmax: of_rows(torch.log_softmax),
     torch.sparse.softmax: of_rows(torch.softmax),
-    functional.softmax: of_rows(functional.softmax),
-    functional.linear: linear,
+    torch.nn.functional.softmax: of_rows(torch.nn.functional.softmax),
+    torch.nn.functional.linear: linear,
     torch.einsum: lambda expr, *operands: sharded_einsum(EinsumCall(expr, operands)),
     torch.Tensor.__rmatmul__: lambda right, left: matmul(left, right),
     **entries_of({name: elementwise(OPERATORS[name], name) for name in (*NAMED, *SYNONYMS)}),
