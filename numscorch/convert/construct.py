@@ -252,7 +252,7 @@ def from_coo(
         check_invariants=check_invariants,
         copy=copy,
     )
-    return owned(A, values) if copy and not isinstance(values, torch.Tensor) else A
+    return owned(A, *_arrays(values)) if copy else A
 
 
 def _arrays(values: object) -> tuple[object, ...]:

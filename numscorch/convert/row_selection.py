@@ -15,6 +15,7 @@ from ..ir.format import Format
 from ..ir.levels import Dense
 from ..runtime.plans import launch
 from ..schedule import tuning
+from ..schedule.facts import EVEN
 from ..tensors.modes import made_outside
 from ..tensors.pattern import Pattern
 from ..tensors.restriction import Numbers, has_fibres, is_increasing, positions_below
@@ -74,7 +75,7 @@ def _moved(pattern: Pattern, values: torch.Tensor | None, rows: np.ndarray) -> S
     crd = torch.from_numpy(rows.astype(pattern.index_dtype, copy=False))
     choice = Pattern(CHOICE, (len(rows), pattern.shape[0]), ((), (crd,)), pattern.index_dtype)
     for read in (pattern, choice):  # the kernel depends on no statistics
-        read.derived |= {"spreads": (1,) * len(read.shape), "peaks": (0,) * len(read.shape)}
+        read.derived |= {"spreads": (1,) * len(read.shape), "samples": ((0,) * len(read.shape), EVEN)}
     operands = (
         SparseTensor.trusted(choice, torch.empty(1).expand(len(rows))),
         SparseTensor.trusted(pattern, source.view(MOVED[source.itemsize])),

@@ -352,7 +352,7 @@ def fits_float32(values: np.ndarray) -> bool:
 def _are_shortest(values: np.ndarray) -> bool:
     """Whether each number is the shortest decimal of its nearest float32; rounds to 6 to 9 digits, because formatting is slow."""
     values = values[(values.astype(np.float32) != values) & ~np.isnan(values)]
-    is_exact = (np.abs(values) > 1e-14) & (np.abs(values) < 1e15)  # powers of ten up to 10^22 are exact
+    is_exact = (np.abs(values) > 1e-13) & (np.abs(values) < 1e15)  # powers of ten up to 10^22 are exact
     narrow, rest = values[is_exact].astype(np.float32), values[~is_exact]
     power = 8 - np.floor(np.log(np.abs(narrow)) * np.float32(LOG10_E)).astype(np.int64)  # 10^9 may be reached just above a power of ten
     up, down = POWERS[np.maximum(power, 0)], POWERS[np.maximum(-power, 0)]

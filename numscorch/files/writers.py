@@ -22,11 +22,11 @@ from ..machine.atomic_files import replacing
 from ..machine.progress import Progress
 from ..tensors.packing import coordinates, of_entries
 from ..tensors.sparse_tensor import SparseTensor
+from .text import FORMATTED
 
 ENTRIES = 1 << 18  # entries per piece
 LETTERS = 32  # upper bound of the characters of a float
 MINUS, SPACE, NEWLINE, ZERO = b"- \n0"
-FORMATTED = 1 << 14  # numbers checked at once
 # by the exponent bits of a float64: powers of ten that scale a float32 to 9 or 10 digits
 BINARY = np.clip(np.arange(2048) - 1023, -149, 127)
 SCALES = 10.0 ** (8 - np.floor(BINARY * np.log10(2.0)))
@@ -160,7 +160,7 @@ def are_read(values: np.ndarray) -> bool:
     """Whether reading the shortest texts of float32 values as float64 gives the same values.
 
     Values are rounded twice then. This is wrong only if the text, an integer of at most 9 digits times a power of ten, is next to the
-    middle of two float32 values, which seldom is so close to an integer times a power of ten.
+    middle of two float32 values. Such texts are rare.
 
     >>> are_read(np.array([0.1, 1 / 3], np.float32)), are_read(np.array([0x15AE43FD], np.uint32).view(np.float32))
     (True, False)

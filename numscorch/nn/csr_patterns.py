@@ -148,7 +148,7 @@ def intersection(*patterns: SparseTensor | torch.Tensor) -> SparseTensor:
     """
     checked = _checked_patterns("intersection", patterns)
     keys, others = np.sort(_keys(checked)), len(checked) - 1
-    is_common = keys[: len(keys) - others] == keys[others:]  # a pattern stores an entry once
+    is_common = keys[: max(len(keys) - others, 0)] == keys[others:]  # a pattern stores an entry once
     return ones_at(of_keys(keys[: len(is_common)][is_common], checked[0].shape))
 
 

@@ -32,7 +32,7 @@ from .graph_inputs import (
     remembered,
 )
 
-FEW_USES, FEW_MESSAGES = 4, 2**18  # uses of a graph, edges times channels: up to both, a matrix does not pay off
+FEW_USES, FEW_MESSAGES = 4, 2**18  # uses of a graph, edges times channels: below both limits, a matrix does not pay off
 PLAIN = torch.float32, torch.float64  # data types in which torch's sums round as the kernels' sums do
 
 

@@ -131,7 +131,7 @@ def chosen_of_rows(input: SparseTensor, k: int, dim: int, largest: bool, choose:
 
 
 def _last_in_order(dtype: torch.dtype, largest: bool) -> float | int:
-    """The value that no other one follows, if the largest (or smallest) come first and NaN is none."""
+    """The value that is last if the largest (or smallest) come first, apart from NaN."""
     if dtype.is_floating_point or dtype.is_complex:
         return -inf if largest else inf
     return torch.iinfo(dtype).min if largest else torch.iinfo(dtype).max

@@ -290,9 +290,8 @@ def _random(
         )
     count = round(density * prod(shape))
     _check_room(count, shape, dtype or torch.get_default_dtype(), format, "give a smaller density")
-    places = np.array(np.unravel_index(drawn(count, prod(shape), generator), (1, *shape)), np.int64)[
-        1:
-    ]  # unravel_index rejects an empty shape
+    leading = (1, *shape)  # unravel_index rejects an empty shape
+    places = np.array(np.unravel_index(drawn(count, prod(shape), generator), leading), np.int64)[1:]
     values = draw(count, generator=generator, dtype=dtype)
     return trained(_from_sorted(places, values, shape, format), requires_grad)
 

@@ -377,7 +377,7 @@ def masked_select(input: Any, mask: Any) -> torch.Tensor:
         raise OperandError(f"masked_select by a mask of {mask.dtype}: it takes bool, as A != 0")
     shape = broadcast_shape("masked_select", input.shape, mask.shape)
     if tuple(mask.shape) != shape and prod(shape) > tuning.SEARCHED_VALUES and not isinstance(mask, SparseTensor):
-        mask = from_torch(mask)  # its True entries are copied, and not searched in all of the shape
+        mask = from_torch(mask)  # copying its True entries is faster than searching all of the shape
     input, mask = (t if tuple(t.shape) == shape else t.expand(shape) for t in (input, mask))
     return getitem(input, mask) if isinstance(input, SparseTensor) else input[tuple(_places_of(mask))]
 

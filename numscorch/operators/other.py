@@ -237,7 +237,7 @@ def kron(input: Any, other: Any) -> SparseTensor:
     before, after = ((1,) * (order - t.ndim) + tuple(t.shape) for t in (left, right))
     shape = as_shape([a * b for a, b in zip(before, after, strict=True)])
     check_copies(left.nnz * right.nnz, shape, left)
-    dtype = summing_dtype(shape)
+    dtype = summing_dtype((*shape, *after))
     columns = ([column.astype(dtype, copy=False) for column in entry_columns(t.pattern)] for t in (left, right))
     first, second = (
         [*[np.zeros(entry_count(t.pattern), dtype)] * (order - t.ndim), *part] for t, part in zip((left, right), columns, strict=True)

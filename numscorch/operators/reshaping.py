@@ -243,7 +243,8 @@ def copied(input: SparseTensor, times: tuple[int, ...]) -> Any:
 
     def move(indices: list[np.ndarray]) -> list[np.ndarray]:
         full = [*[np.zeros(entry_count(input.pattern), np.int32)] * added, *indices]
-        steps = (step * size for step, size in zip(unraveled(np.arange(count), times), extents, strict=True))
+        dtype = summing_dtype([size * n for size, n in zip(extents, times, strict=True)])
+        steps = (step.astype(dtype, copy=False) * size for step, size in zip(unraveled(np.arange(count), times), extents, strict=True))
         return [np.add.outer(step, column).reshape(-1) for column, step in zip(full, steps, strict=True)]
 
     return rearranged(input, ("copied", times), [size * n for size, n in zip(extents, times, strict=True)], move, copies=count)

@@ -50,7 +50,7 @@ def sorted_columns(columns: Sequence[np.ndarray], sizes: Sequence[int]) -> tuple
     """
     widths, bits = _widths_of(sizes), len(columns[0]).bit_length()
     dtype: type[np.integer[Any]] = np.uint32 if sum(widths) + bits <= INT32_BITS else np.int64
-    key: Any = columns[0].astype(dtype)  # NumPy's types know no in-place shifts of either type
+    key: Any = columns[0].astype(dtype)  # NumPy's type stubs lack in-place shifts of unsigned integers
     for column, width in zip(columns[1:], widths[1:], strict=True):
         key <<= width
         key |= column.astype(dtype, copy=False)
@@ -80,7 +80,7 @@ def _cuts(column: np.ndarray) -> list[int]:
 
 
 def are_new(ordered: np.ndarray) -> np.ndarray:
-    """For each of some ordered numbers, whether it differs from the preceding one.
+    """Whether each of the sorted numbers differs from the preceding one.
 
     >>> are_new(np.array([3, 3, 5])).tolist()
     [True, False, True]

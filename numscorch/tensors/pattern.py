@@ -120,11 +120,11 @@ class Pattern:
 
     @property
     def crossings(self) -> Crossings:
-        """How much longer than average the rows or columns of a matrix are that its own entries choose.
+        """The mean length of the rows or columns that the entries of a matrix select, over the mean length of all.
 
-        If the row of each entry chooses a row, if it chooses a column (or its column a row), and if its column chooses a column. Rounded
-        to powers of two; 1 for other formats and for few values. It tells how many values a loop reads in a product of a matrix with
-        itself.
+        Three numbers: of rows selected by row coordinates, of rows selected by column coordinates (or columns by row coordinates), and of
+        columns selected by column coordinates. Rounded to powers of two; 1 for other formats and for few values. They tell how many
+        values a loop reads in a product of a matrix with itself.
         """
         return self.samples[1]
 

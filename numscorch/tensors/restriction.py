@@ -151,7 +151,7 @@ def select(
     source, is_list = pattern, not has_fibres(pattern.format) or not is_inside
     if is_list:
         first, *others = map(torch.from_numpy, entry_columns(pattern))
-        pos = torch.tensor([0, len(first)], dtype=first.dtype)
+        pos = torch.tensor([0, len(first)], dtype=first.dtype if len(first) <= INT32_MAX else torch.int64)
         source = Pattern(COO(len(pattern.shape)), pattern.shape, ((pos, first), *((column,) for column in others)))
     fibres, places = restricted(source, selected)
     positions = positions_of(pattern, as_array(places)) if is_list else as_array(places)
@@ -277,7 +277,9 @@ def _matches(coordinates: np.ndarray, numbers: Numbers, size: int) -> tuple[np.n
         first, last = max(numbers.start, 0), min(numbers.stop, size)
         is_kept = coordinates == first if last - first == 1 else (coordinates >= first) & (coordinates < last)
         kept = np.flatnonzero(is_kept)
-        return kept, take(coordinates, kept) - np.promote_types(coordinates.dtype, np.int16).type(numbers.start), is_kept
+        farthest = max(abs(numbers.start), abs(size - numbers.start))
+        dtype = np.promote_types(coordinates.dtype, np.min_scalar_type(-farthest))
+        return kept, take(coordinates, kept).astype(dtype, copy=False) - dtype.type(numbers.start), is_kept
     if isinstance(numbers, range):
         low, high = sorted((numbers[0], numbers[-1])) if numbers else (0, -1)
         is_kept = (coordinates >= low) & (coordinates <= high)
