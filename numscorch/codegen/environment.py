@@ -196,7 +196,7 @@ class Iterator:
 
     @property
     def is_unique(self) -> bool:
-        """Whether each position is a step of the loop by itself."""
+        """Whether each position is one step of the loop."""
         return self.is_each or self.level.is_unique
 
     @property

@@ -100,7 +100,7 @@ def lower_product(expr: Expr, env: Env, as_vector: bool, in_order: bool = False)
 
 
 def _is_scattered(factor: Expr) -> bool:
-    """Whether a factor is a scattered row of rounded values; where the row has no entry, the product is 0 even if others are infinite."""
+    """Whether a factor is a scattered row of floating-point values. Where it has no entry, the product is 0."""
     return isinstance(factor, Access) and Scattered() in factor.tensor.format.levels and factor.tensor.type.is_rounded
 
 

@@ -12,8 +12,10 @@ from collections.abc import Sequence
 
 from .derived_formats import runs_of
 from .format import Format
-from .index import Access, IndexVar, Specialize, Stmt, Tile, is_relation, operands_of, result_of, unwrap
+from .functions import is_intersection
+from .index import Access, IndexVar, Specialize, Stmt, Tile, is_relation, operands_of, result_of, unwrap, value_of
 from .level import Level
+from .levels import Singleton
 
 
 def can_be_placed(fmt: Format) -> bool:
@@ -40,18 +42,19 @@ def is_placed(stmt: Stmt) -> bool:
         return False
     order = [loop.var for loop in unwrap(stmt)[0] if not isinstance(loop.tag, Tile) and loop.tag != Specialize("tiles")]
     sparse = [access for access in operands_of(stmt) if not access.tensor.is_dense]
-    return may_be_placed(result, sparse, order) and not in_storage_order(result, sparse, order)
+    united = not is_intersection(value_of(stmt))
+    return may_be_placed(result, sparse, order, united) and not in_storage_order(result, sparse, order, united)
 
 
-def may_be_placed(result: Access, operands: Sequence[Access], order: Sequence[IndexVar]) -> bool:
-    """Whether loops visit each entry of the result once, and the entries below each parent in order."""
-    if not visits_once(result, operands, order) or not can_be_placed(result.tensor.format):
+def may_be_placed(result: Access, operands: Sequence[Access], order: Sequence[IndexVar], united: bool = False) -> bool:
+    """Whether loops visit each entry of the result once, and the entries below each parent in order; ``united`` as in ``visits_once``."""
+    if not visits_once(result, operands, order, united) or not can_be_placed(result.tensor.format):
         return False
     run = run_to_place(result)
     if [var for var in order if var in run] != run:
         return False
     known = set(result.indices)
-    known |= _determined(operands, known - set(run))
+    known |= _determined(operands, known - set(run), united)
     read = [(a, at, level) for a in operands for at, level in enumerate(a.tensor.format.levels) if a.level_var(at) in run]
     return all(level.is_ordered and (level.branchless or known >= {a.level_var(above) for above in range(at)}) for a, at, level in read)
 
@@ -63,35 +66,39 @@ def run_to_place(result: Access) -> list[IndexVar]:
     return [result.level_var(at) for at in sparse] if all(levels[at].is_ordered for at in sparse) else []
 
 
-def visits_once(result: Access, operands: Sequence[Access], variables: Sequence[IndexVar]) -> bool:
+def visits_once(result: Access, operands: Sequence[Access], variables: Sequence[IndexVar], united: bool = False) -> bool:
     """Whether loops over these variables visit each entry of the result once.
 
-    This holds if the result's variables determine all other variables.
+    This holds if the result's variables determine all other variables. If ``united``, the right side is not 0 where an operand is
+    absent, so that the loop over the coordinate of a singleton level takes further steps.
     """
     known, used = set(result.indices), set(variables)
-    return known <= used and used - known <= _determined(operands, known)
+    return known <= used and used - known <= _determined(operands, known, united)
 
 
-def _determined(operands: Sequence[Access], known: set[IndexVar]) -> set[IndexVar]:
+def _determined(operands: Sequence[Access], known: set[IndexVar], united: bool) -> set[IndexVar]:
     """The variables whose values follow from the known ones: a row and a column, for example, determine a diagonal."""
     determined: set[IndexVar] = set()
     for access in operands:
         levels = access.tensor.format.levels
         missing = frozenset(at for at in range(len(levels)) if access.level_var(at) not in known)
-        if missing and any(_computes(levels, at, missing) for at in range(len(levels))):
+        if missing and any(_computes(levels, at, missing, united) for at in range(len(levels))):
             determined |= {access.level_var(at) for at in missing}
     return determined
 
 
-def _computes(levels: Sequence[Level], at: int, missing: frozenset[int]) -> bool:
+def _computes(levels: Sequence[Level], at: int, missing: frozenset[int], united: bool) -> bool:
     """Whether a level computes the coordinates of the levels ``missing``. A singleton level does below levels without repeated rows."""
+    if united and isinstance(levels[at], Singleton):
+        return False
     return levels[at].determines(at, missing) and all(level.is_unique for level in levels[:at])
 
 
-def in_storage_order(result: Access, operands: Sequence[Access], order: Sequence[IndexVar]) -> bool:
+def in_storage_order(result: Access, operands: Sequence[Access], order: Sequence[IndexVar], united: bool = False) -> bool:
     """Whether loops in this order, which visit each entry once, produce the result in storage order.
 
-    Only the coordinates of the last level may be unordered, since they can be sorted below each parent.
+    Only the coordinates of the last level may be unordered, since they can be sorted below each parent. ``united`` as in
+    :func:`visits_once`.
     """
     walked = list(order)
     unordered = {
@@ -99,7 +106,7 @@ def in_storage_order(result: Access, operands: Sequence[Access], order: Sequence
     }
     for access in operands:
         if not is_relation(access):
-            walked = _without_single(access, set(result.indices), walked)
+            walked = walked if united else _without_single(access, set(result.indices), walked)
             continue
         walked = _renamed(access, set(result.indices), walked)
         unordered |= set(access.indices) if unordered & set(access.indices) else set()
@@ -114,7 +121,7 @@ def _without_single(access: Access, known: set[IndexVar], order: list[IndexVar])
         if (
             var in order
             and var not in known
-            and _computes(levels, at, frozenset({at}))
+            and _computes(levels, at, frozenset({at}), False)
             and set(variables[:at]) <= set(order[: order.index(var)])
         ):
             order = [other for other in order if other != var]

@@ -72,7 +72,7 @@ class Cleared(Workspace):
 class Scattered(Dense):
     """A dense array with the values of one row at their coordinates, and 0.0 elsewhere. It is cleared when the row has been read.
 
-    A zero that the row stores is -0.0, so that 0.0 means that there is no entry: an absent entry times infinity is 0.
+    In a floating-point row, a stored zero is -0.0, so that 0.0 means that there is no entry: an absent entry times infinity is 0.
     """
 
 

@@ -133,7 +133,7 @@ class Orders:
         self.variables = variables = variables_in(stmt.rhs)
         self.operands, self.result = _sparse(stmt), set(stmt.lhs.indices)
         self.united = not is_intersection(stmt.rhs)
-        self.visits_once = stmt.lhs.tensor.is_assembled and visits_once(stmt.lhs, self.operands, variables)
+        self.visits_once = stmt.lhs.tensor.is_assembled and visits_once(stmt.lhs, self.operands, variables, self.united)
         self.is_placeable = self.visits_once and can_be_placed(stmt.lhs.tensor.format)
         self.placed = run_to_place(stmt.lhs) if self.is_placeable else []
         self.first = () if self.is_placeable else first_loops(stmt)
@@ -211,15 +211,15 @@ class Orders:
             is_appended = choice.order[: len(self.first)] == self.first or self.are_written_once(choice.order)
             return not self.stmt.lhs.tensor.is_assembled or is_appended
         conversions = {a.tensor.name: a for a in choice.converted}
-        return may_be_placed(self.stmt.lhs, [conversions.get(a.tensor.name, a) for a in self.operands], choice.order)
+        return may_be_placed(self.stmt.lhs, [conversions.get(a.tensor.name, a) for a in self.operands], choice.order, self.united)
 
     def are_placed(self, order: tuple[IndexVar, ...]) -> bool:
         """Whether loops in this order visit the result's entries out of storage order, so that the entries are placed."""
-        return self.is_placeable and not in_storage_order(self.stmt.lhs, self.operands, order)
+        return self.is_placeable and not in_storage_order(self.stmt.lhs, self.operands, order, self.united)
 
     def are_written_once(self, order: tuple[IndexVar, ...]) -> bool:
         """Whether each entry of the result has a single term, and is appended or placed when loops in this order reach it."""
-        return self.is_placeable or (self.visits_once and in_storage_order(self.stmt.lhs, self.operands, order))
+        return self.is_placeable or (self.visits_once and in_storage_order(self.stmt.lhs, self.operands, order, self.united))
 
     def price(self, order: tuple[IndexVar, ...]) -> LoopOrder | None:
         """Price an order with the cheapest format of each operand: reordered if needed, or with rows that are located or searched.

@@ -162,7 +162,8 @@ def _collecting_split(loops: list[Forall], assignment: Assignment) -> int | None
         return None
     sparse = [a for a in accesses_in(assignment.rhs) if not a.tensor.is_dense]
     order = [loop.var for loop in loops]
-    is_in_order = visits_once(lhs, sparse, order) and in_storage_order(lhs, sparse, order)
+    united = not is_intersection(assignment.rhs)
+    is_in_order = visits_once(lhs, sparse, order, united) and in_storage_order(lhs, sparse, order, united)
     if not is_in_order and order[:count] != [lhs.level_var(level) for level in range(count)]:
         return count - 1
     last = lhs.level_var(count - 1)

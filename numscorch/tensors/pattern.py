@@ -123,7 +123,7 @@ class Pattern:
         """The mean length of the rows or columns that the entries of a matrix select, over the mean length of all.
 
         Three numbers: of rows selected by row coordinates, of rows selected by column coordinates (or columns by row coordinates), and of
-        columns selected by column coordinates. Rounded to powers of two; 1 for other formats and for few values. They tell how many
+        columns selected by column coordinates. Rounded to powers of 4; 1 for other formats and for few values. They tell how many
         values a loop reads in a product of a matrix with itself.
         """
         return self.samples[1]
@@ -322,7 +322,7 @@ def _crossings_of(pattern: Pattern, runs: np.ndarray, step: int) -> Crossings:
     length_of_row = float((pos[inside + 1] - pos[inside]).sum()) / len(chosen)
     length_of_column = step * float((runs * (runs - 1)).sum()) / float(runs.sum()) + 1
     uneven = pattern.spreads[1], length_of_row * rows / count, length_of_column * columns / count
-    of_rows, of_both, of_columns = (2.0 ** round(log2(max(spread, LEAST_SPREAD))) for spread in uneven)
+    of_rows, of_both, of_columns = (4.0 ** round(log2(max(spread, LEAST_SPREAD)) / 2) for spread in uneven)
     return of_rows, of_both, of_columns
 
 
