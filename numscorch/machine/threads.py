@@ -8,9 +8,9 @@ tbb        runs                        runs, if the main thread forked it  loade
 workqueue  aborts the process          runs                                parallel calls run one at a time
 =========  ==========================  ==================================  ===========================================
 
-OpenMP has the highest priority if torch uses the same library, since Numba then shares torch's threads. Two thread pools
-would compete: OpenMP threads spin for a while after each torch operator and occupy the cores. Otherwise, TBB has the highest
-priority.
+OpenMP has the highest priority if torch uses it, too: Numba links the system's GNU library, and torch may bring a copy of its own.
+Beside torch's OpenMP, kernels on TBB take longer, because OpenMP threads spin for a while after each torch operator and occupy the
+cores. Otherwise, TBB has the highest priority.
 
 If torch uses GNU OpenMP, forked children set torch's thread count to 1, as DataLoader workers do. Otherwise, torch operators,
 which conversions and gradients use too, would wait forever for threads that exist in the parent only.
@@ -162,7 +162,7 @@ def _launch(numba: Any) -> str:
         raise NumscorchError(
             f"Numba can't start a threading layer: {error}\n  unset NUMBA_THREADING_LAYER, or install the layer it names (pip install tbb)"
         ) from error
-    if torch.get_num_threads() != threads:  # Numba sets the thread count of an OpenMP shared with torch
+    if torch.get_num_threads() != threads:  # Numba sets the thread count of OpenMP, which torch may use, too
         torch.set_num_threads(threads)
     if start_method is None:  # Numba reads and so fixes it, and a later set_start_method would fail
         multiprocessing.set_start_method(None, force=True)
@@ -180,13 +180,13 @@ def _choose(config: Any) -> str:
         return f"NUMBA_THREADING_LAYER={requested} requests it"
     if "NUMBA_THREADING_LAYER_PRIORITY" in os.environ:
         return f"NUMBA_THREADING_LAYER_PRIORITY={os.environ['NUMBA_THREADING_LAYER_PRIORITY']} prefers it"
-    config.THREADING_LAYER_PRIORITY = ["omp", "tbb", "workqueue"] if shares_openmp() else ["tbb", "omp", "workqueue"]
+    config.THREADING_LAYER_PRIORITY = ["omp", "tbb", "workqueue"] if torch_uses_openmp() else ["tbb", "omp", "workqueue"]
     return ""
 
 
 @cache
-def shares_openmp() -> bool:
-    """Whether Numba's OpenMP layer shares torch's threads: both link the GNU library by the same name."""
+def torch_uses_openmp() -> bool:
+    """Whether torch runs on GNU OpenMP. Its library may be another file than that of Numba's layer, with threads of its own."""
     return sys.platform == "linux" and "OpenMP" in torch.__config__.parallel_info()
 
 
@@ -208,8 +208,8 @@ def _tbb_problem() -> str | None:
 
 
 def _why(name: str) -> str:
-    if name == "omp" and shares_openmp():
-        return "runs on torch's own threads; forked children will run serially"
+    if name == "omp" and torch_uses_openmp():
+        return "GNU OpenMP, as for torch; forked children will run serially"
     problem = _tbb_problem()
     match name:
         case "tbb":
@@ -247,10 +247,10 @@ def _in_child() -> None:
     _state.call_lock = GUARDS.get(running, nullcontext)()
     # Numba's TBB layer can stop its threads before a fork only from the main thread.
     # In most parents, torch has started OpenMP's threads. A child cannot use them, even if Numba has not started its layer.
-    unstarted = running is None and shares_openmp()
+    unstarted = running is None and torch_uses_openmp()
     if running == "omp" or unstarted or (running == "tbb" and not _state.forked_by_main):
         _state.serial, _state.most = True, 1
-    if shares_openmp():  # torch's first large operator would wait for those threads forever
+    if torch_uses_openmp():  # torch's first large operator would wait for those threads forever
         torch.set_num_threads(1)
 
 
