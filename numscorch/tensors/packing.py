@@ -21,7 +21,7 @@ from ..ir.levels import Compressed, Dense, Singleton
 from ..machine import memory
 from ..schedule import tuning
 from .coordinate_order import are_new, sorting
-from .modes import made_outside
+from .modes import as_numpy, made_outside
 from .pattern import Pattern
 
 EACH = 4  # smallest size of a value or a coordinate, in bytes
@@ -353,7 +353,7 @@ def entry_columns(pattern: Pattern) -> list[np.ndarray]:
     [[0, 1], [2, 0]]
     """
     if not _is_gapless(pattern) or "coordinates" in pattern.derived:
-        return list(coordinates(pattern).numpy())
+        return list(as_numpy(coordinates(pattern)))
     _check_listed(pattern)
     levels, sizes = pattern.format.levels, pattern.format.sizes(pattern.shape)
     dtype, columns, parents = summing_dtype((*pattern.shape, *sizes)), dict[int, np.ndarray](), 1
