@@ -24,7 +24,7 @@ from ..ir.levels import Compressed, Dense, Singleton
 from ..ir.padded import Bitmap, Fixed
 from ..ir.parts import Part
 from ..machine.buffer_pool import room
-from ..tensors.arrays import as_shape
+from ..tensors.arrays import as_integer, as_shape
 from ..tensors.modes import as_numpy
 from ..tensors.packing import entry_columns, index_dtype_for
 from ..tensors.pattern import Pattern
@@ -77,7 +77,7 @@ def stack(tensors: Sequence[Any], dim: int = 0, *, out: Any = None) -> Any:
                 f"tensor {at} of the stack has shape {tuple(part.shape)}, but tensor 0 has {tuple(parts[0].shape)}: "
                 "all must have the same shape"
             )
-    order = parts[0].ndim + 1
+    order, dim = parts[0].ndim + 1, as_integer(dim)
     if not -order <= dim < order:
         raise RangeError(f"dim={dim} of a stack of {order - 1}-dimensional tensors: it is one of {-order} to {order - 1}")
     stacked = _stack_one_format(_unify_formats(parts), dim % order)

@@ -109,7 +109,7 @@ def test_long_indices_are_cut_into_slabs_that_fit_the_cache(eager: pytest.Monkey
         for batch, starts in ((64, (0, 16, 32, 48)), (50, (0, 16, 32, 34)), (31, None)):
             x = numbers(batch, 20)
             slabs = plans.make_plan(einsum_request("bi,oi->bo", (2, 2)), (x, W), None).problem.slabs
-            assert (slab_starts(slabs.extent, slabs.size) if slabs else None) == starts
+            assert fmt != ns.CSR or (slab_starts(slabs.extent, slabs.size) if slabs else None) == starts  # n:m:g has panels
             result = ns.einsum("bi,oi->bo", x, W)
             assert result.is_contiguous()
             assert torch.equal(result, x @ dense.T)

@@ -32,7 +32,7 @@ IMPLEMENTED = {
     ix.Unroll: ("forall(i, where(y[i] = t, unroll_forall<4>(j, t += A[i,j] * x[j])))", "t_3"),
     ix.Positions: ("forall(i, where(y[i] = t, position_forall<4>(j, t += A[i,j] * x[j])))", "gather"),
     ix.FlatSum: ("where(s = t, entry_forall<8 x 4>(i, forall(j, t += A[i,j])))", "A_entries // 32"),
-    ix.Each: ("forall(i, where(y[i] = t, each_forall(j, forall(k, t += T[i,j,k] * x[j]))))", "in range(pT1, pT1_stop)"),
+    ix.Each: ("forall(i, where(y[i] = t, each_forall(j, forall(k, t += T[i,j,k] * x[j]))))", "while pT2 < pT1_end and T1_crd[pT2] == i"),
     ix.Gallop: ("forall(i, where(y[i] = t, gallop_forall<A>(j, t += A[i,j] * B[i,j])))", "seek("),
     ix.Blend: ("forall(i, where(y[i] = t, blend_forall(j, t += A[i,j] * B[i,j])))", "A_here & B_here"),
     ix.Tile: ("tile_forall<64>(k, forall(i, forall(j, forall(k, Y[i,k] += A[i,j] * X[j,k]))))", "k_tile"),
