@@ -157,8 +157,6 @@ def _check_size(request: Request, tensors: Sequence[Tensor], names: Sequence[str
     """
     sizes = request.subscripts.sizes([tensor.shape for tensor in tensors])
     shape = [sizes[name] for name in names]
-    if tuple(names) == request.subscripts.result:
-        memory.check_memory(shape, max((tensor.itemsize for tensor in tensors), default=1), request)
     what = f"the dense intermediate tensor {'x'.join(map(str, shape))}"
     suggestion = "to compute it only at a sparse operand's entries, multiply by that operand first, in a separate statement"
     memory.check_bytes(prod(shape) * max((tensor.itemsize for tensor in tensors), default=1), what, request, suggestion)

@@ -154,5 +154,5 @@ def test_selections_by_masks_that_broadcast() -> None:
 
 def test_dense_results_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NUMSCORCH_MEMORY_LIMIT", "1G")
-    with pytest.raises(ns.SizeError, match="the dense result 1000000x1000000 takes"):
+    with pytest.raises(ns.SizeError, match="the dense intermediate tensor 1000000x1000000 takes"):
         ns.einsum("i,j->ij", torch.ones(10**6), torch.ones(10**6))
