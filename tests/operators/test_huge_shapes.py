@@ -105,3 +105,18 @@ REFUSED: dict[str, Callable[[ns.SparseTensor], Any]] = {
 def test_results_that_cannot_be_counted_are_refused(name: str) -> None:
     with pytest.raises(ns.SizeError):
         REFUSED[name](huge(SHAPES[2]))
+
+
+def test_coordinates_that_leave_int32_are_widened() -> None:
+    size, small = 2**30, ns.from_coo([[1, 5]], [1.0, 2.0], (10,))
+    A = ns.from_coo([[1, size - 1]], [1.0, 2.0], (size,))
+    assert A.repeat(5).indices().tolist() == [[number + size * copy for copy in range(5) for number in (1, size - 1)]]
+    for added in (2**31, 2**31 + 5):
+        assert F.pad(small, (added, 0)).indices().tolist() == [[added + 1, added + 5]]
+        assert F.pad(ns.from_torch(torch.eye(3), ns.CSR), (added, 0)).indices().tolist() == [[0, 1, 2], [added, added + 1, added + 2]]
+    assert tuple(torch.kron(ns.zeros(0, format="s"), ns.zeros(2**34, format="s")).shape) == (0,)
+
+
+def test_an_intersection_of_more_patterns_than_entries_is_empty() -> None:
+    matrices = [ns.from_torch(torch.diag(torch.arange(3) == number).float(), ns.CSR) for number in range(5)]
+    assert ns.nn.patterns.intersection(*matrices).nnz == 0
