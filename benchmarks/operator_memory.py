@@ -2,7 +2,7 @@
 
 The operators and formats are those of ``benchmarks.sweep``. Each case runs in a forked process. The operator is called once, which
 compiles its kernels, and once more on a tensor whose pattern was never used before. The second call is measured: its ratio is the peak
-growth of the process, which the system counts for torch and NumPy alike, over the bytes of the operands and of the result. The growth
+growth of the process over the bytes of the operands and of the result. The system counts memory of torch and of NumPy. The growth
 includes the result, and data that a call keeps with the pattern. Memory that result and operands share counts once.
 
 The worst ratio of each operator is printed, with the case that has it, and a summary of all cases. Rows of composed calls, such as

@@ -46,7 +46,7 @@ def lower_kinds(stmt: ix.Forall, env: Env, lower: Lower) -> Block:
 def _prefetched(it: Iterator, first: Expr) -> Block:
     """Load the positions of a kind that starts at ``first``, but of the next parent, into the nearest cache.
 
-    The positions of one kind in a tile are too few and too far from each other for the processor to foresee those of the next parent.
+    The processor does not load the positions of the next parent ahead: those of one kind in a tile are few, and far from the others.
     """
     table, tensor = _table_below(it), it.access.tensor
     each, ahead = it.level.kind_chunk // len(table), first + it.mode.size

@@ -115,7 +115,7 @@ def in_storage_order(result: Access, operands: Sequence[Access], order: Sequence
 
 
 def _without_single(access: Access, known: set[IndexVar], order: list[IndexVar]) -> list[IndexVar]:
-    """The loop order without loops of one iteration: their coordinates follow from those of the loops around them."""
+    """The loop order without loops of one iteration. The coordinates of the loops around such a loop determine its coordinate."""
     levels, variables = access.tensor.format.levels, [access.level_var(at) for at in range(len(access.indices))]
     for at, var in enumerate(variables):
         if (

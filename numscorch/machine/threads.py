@@ -8,7 +8,7 @@ tbb        runs                        runs, if the main thread forked it  loade
 workqueue  aborts the process          runs                                parallel calls run one at a time
 =========  ==========================  ==================================  ===========================================
 
-OpenMP has the highest priority if torch uses it, too: Numba links the system's GNU library, and torch may bring a copy of its own.
+If torch uses OpenMP, OpenMP has the highest priority. Numba links the system's GNU library, and torch may bring a copy of its own.
 Beside torch's OpenMP, kernels on TBB take longer, because OpenMP threads spin for a while after each torch operator and occupy the
 cores. Otherwise, TBB has the highest priority.
 

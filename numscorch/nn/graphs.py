@@ -18,6 +18,7 @@ from torch import Tensor
 from ..errors import SizeError, UnsupportedError
 from ..interface.api import einsum, evaluate
 from ..programs.operands import any_autocast, is_plain_mode
+from ..schedule import tuning
 from ..tensors.graph_breaks import graph_break
 from ..tensors.sparse_tensor import SparseTensor
 from .graph_inputs import (
@@ -32,7 +33,6 @@ from .graph_inputs import (
     remembered,
 )
 
-FEW_USES, FEW_MESSAGES = 4, 2**18  # uses of a graph, edges times channels: below both limits, a matrix does not pay off
 PLAIN = torch.float32, torch.float64  # data types in which torch's sums round as the kernels' sums do
 
 
@@ -149,10 +149,10 @@ def is_seldom_used(graph: Any, x: Any, cost: int = 1) -> bool:
         return False
     is_matrix = type(graph) is SparseTensor and graph.ndim == 2 and graph.dtype is x.dtype
     is_list = type(graph) is Tensor and graph.layout is torch.strided and graph.ndim == 2 and graph.shape[0] == 2
-    edges = graph.nnz if is_matrix else graph.shape[1] if is_list else FEW_MESSAGES + 1
-    if edges * x.shape[1] * cost > FEW_MESSAGES or not is_plain_mode():
+    edges = graph.nnz if is_matrix else graph.shape[1] if is_list else tuning.FEW_MESSAGES + 1
+    if edges * x.shape[1] * cost > tuning.FEW_MESSAGES or not is_plain_mode():
         return False
-    return next(graph.pattern.remember("uses", count) if is_matrix else remembered(graph, "uses", count)) < FEW_USES
+    return next(graph.pattern.remember("uses", count) if is_matrix else remembered(graph, "uses", count)) < tuning.FEW_USES
 
 
 @contextmanager

@@ -37,7 +37,7 @@ from ..schedule import tuning
 from ..schedule.scatter_blocks import in_memory, outer_of
 from ..tensors.methods import METHODS
 from ..tensors.sparse_tensor import SparseTensor
-from .blocks import coordinate_cuts, cuts_of, longest_row, placed, placed_equally, shared_out, sharing, split_rows
+from .blocks import coordinate_cuts, cuts_of, longest_row, placed, placed_equally, shared_out, sharing_workers, split_rows
 
 # From the sizes of the operands (``frontend.requests.with_sizes``) to a function from the operands to the result.
 Bind = Callable[[Sequence[int]], Callable[..., Any]]
@@ -49,7 +49,7 @@ NO_CHANGES: Mapping[str, str] = {}
 BINDS = "bind_"  # prefix of names in the scope that stand for functions of the sizes
 BLOCK_ARRAYS = ("partial", "starts", "bounds")  # arrays with a part for each block
 CALLED = (  # functions that generated code calls
-    *(coordinate_cuts, cuts_of, placed, placed_equally, longest_row, shared_out, sharing, split_rows),
+    *(coordinate_cuts, cuts_of, placed, placed_equally, longest_row, shared_out, sharing_workers, split_rows),
     *(check_memory, check_parts, check_workspace, address, aligned, flat, room),
 )
 
@@ -145,7 +145,7 @@ class Binder:
     def most_workers(self) -> str:
         """Expression for the number of workers."""
         split = next((param.of for param in self.kernel.source.params if param.what == "split"), None)
-        return "workers()" if split is None else f"sharing(P{NAMES.index(split)}, workers())"
+        return "workers()" if split is None else f"sharing_workers(P{NAMES.index(split)}, workers())"
 
     def call_lines(self, name: str, kernel: Kernel, instead: Mapping[str, str] = NO_CHANGES, run: str = "") -> list[str]:
         """Lines that call a kernel.

@@ -33,10 +33,10 @@ def cuts_of(pattern: Pattern, blocks: int) -> np.ndarray:
     return cuts if may_cut_anywhere else _at_boundaries(pattern, cuts)
 
 
-def sharing(pattern: Pattern, workers: int) -> int:
+def sharing_workers(pattern: Pattern, workers: int) -> int:
     """Number of workers that share the rows of the last level; one at the first calls for a pattern, because it takes time to split rows.
 
-    Each worker visits all rows, so there are at most as many workers as entries per row.
+    Counts the calls in ``pattern.derived``. Each worker visits all rows, so there are at most as many workers as entries per row.
     """
     calls = pattern.derived["serial calls"] = pattern.derived.get("serial calls", 0) + 1
     return max(min(workers, pattern.counts[-1] // max(pattern.counts[-2], 1)), 1) if calls > tuning.SERIAL_CALLS else 1
@@ -45,8 +45,8 @@ def sharing(pattern: Pattern, workers: int) -> int:
 def split_rows(pattern: Pattern, workers: int) -> np.ndarray:
     """Start of each worker's part of each row of the last level, followed by the end of all rows; O(nnz + extent).
 
-    A worker has the same range of coordinates in all rows. The workers have about equal numbers of entries. The array is empty for
-    a single worker, which needs none.
+    A worker has the same range of coordinates in all rows. The workers have about equal numbers of entries. For a single worker, the array
+    is empty.
 
     >>> from numscorch import from_torch
     >>> import torch

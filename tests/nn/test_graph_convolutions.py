@@ -20,7 +20,8 @@ from numscorch.frontend.parser import parse_einsum
 from numscorch.nn.edge_attention import attend
 from numscorch.nn.graph_convolutions import PROPAGATED
 from numscorch.nn.graph_inputs import _entries
-from numscorch.nn.graphs import FEW_USES, gcn_norm, multiplicities
+from numscorch.nn.graphs import gcn_norm, multiplicities
+from numscorch.schedule.tuning import FEW_USES
 
 pyg = pytest.importorskip("torch_geometric.nn", reason="torch_geometric isn't installed")
 pytestmark = [
