@@ -42,7 +42,7 @@ IMPLEMENTED = {
 }
 TABLES = {
     "kinds": ("specialize_forall<kinds>", "t_1_ = "),
-    "tiles": ("specialize_forall<tiles>", "if j_chunk == 0:"),
+    "tiles": ("specialize_forall<tiles>", "if j_tile == 0:"),
     "coordinates": ("specialize_forall<coordinates>", "i_out * C_stride0 + C_stride2"),
 }
 
