@@ -53,6 +53,7 @@ from .interop.graph_libraries import (
     to_torch_sparse as _to_torch_sparse,
 )
 from .ir.format import BCSR, COO, CSC, CSF, CSR, DCSC, DCSR, DIA, ELL, NM, NMG, Format
+from .measuring.best_format import best_format
 from .operators.comparison import coalesce, ordered as _ordered, sort
 from .operators.creation import (
     diag,
@@ -143,6 +144,7 @@ __all__ = [
     "amax",
     "amin",
     "autotune",
+    "best_format",
     "coalesce",
     "diag",
     "diags",

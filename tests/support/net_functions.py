@@ -298,7 +298,7 @@ NOT_CALLED = {  # reasons, and public names
     "results of other functions": "LayoutReport LayoutRow LowRankPlusSparse ModelReport ModelRow MovementScores PlanRule BoundEinsum",
     "facts of a tensor": "density device dim dtype format ndim pattern requires_grad shape values",
     "for kernels, without checks": "locate trusted viewed",
-    "compile kernels": "autotune warm",
+    "compile kernels": "autotune best_format warm",
     "contexts without arguments": "ledger strict",
     "files and pictures": "load load_graph spy",
     "register a user's class": "register_level register_sparse_module register_sparsifier",
