@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -28,16 +29,24 @@ def host() -> Target:
 
 
 def _processor() -> Target:
+    features = _features()
+    if "avx512f" in features:
+        return Target(vector_bytes=64, registers=32)
+    if "avx2" in features:
+        return Target(vector_bytes=32, registers=16)
+    return Target(vector_bytes=16, registers=32 if "neon" in features else 16)
+
+
+def _features() -> set[str]:
+    """LLVM's names of the features for which Numba compiles: those of this processor, unless variables of Numba name others."""
+    generic = "" if os.environ.get("NUMBA_CPU_NAME", "").lower() == "generic" else None
+    if (chosen := os.environ.get("NUMBA_CPU_FEATURES", generic)) is not None:
+        return {feature[1:] for feature in chosen.split(",") if feature.startswith("+")}
     check_room()
     with deferred():
         from llvmlite import binding
 
-    features = binding.get_host_cpu_features()
-    if features.get("avx512f"):
-        return Target(vector_bytes=64, registers=32)
-    if features.get("avx2"):
-        return Target(vector_bytes=32, registers=16)
-    return Target(vector_bytes=16, registers=32 if features.get("neon") else 16)
+    return {feature for feature, is_present in binding.get_host_cpu_features().items() if is_present}
 
 
 def cache_sizes(linux: Path = LINUX) -> list[int]:
