@@ -266,7 +266,9 @@ def opened(path: Path, progress: bool | None = None) -> Iterator[Text]:
                     raise EOFError("it is empty")
                 yield Text(path, unpacked, file, bar)
         except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-            raise FormatError(f"{path} is not a whole gzip file ({error}): fetch it again, or drop the .gz from its name") from error
+            raise FormatError(
+                f"{path} is not a whole gzip file ({error}): fetch it again; a file that is not compressed has no .gz in its name"
+            ) from error
 
 
 def is_number(word: str) -> bool:

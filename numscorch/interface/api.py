@@ -66,8 +66,8 @@ def einsum(
             ``or_and`` also replace the product; an unstored entry annihilates its term. An element without terms is not stored in a
             sparse result; where the format stores it anyway (dense results, padding), it is inf for ``min_plus``, -inf for
             ``max_plus`` and 0 for ``or_and``. The largest integer of the result's data type is inf for ``min_plus``, the smallest is
-            -inf for ``max_plus``, also in operands; their sum with any number is infinite, too. Results of reductions other than
-            ``sum`` are dense unless ``format`` or ``mask`` is given.
+            -inf for ``max_plus``, also in operands; their sum with any number is infinite, too. Every reduction has the
+            default format of ``sum``.
         mask: a sparse tensor (a SparseTensor or torch's) of the result's shape. The result is computed only at the mask's entries and
             has its pattern. If the mask is stored in blocks or hash tables, ``format`` may be a plain format such as CSR. The mask's
             values are ignored, and a mask in a dense format has no effect.

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import wraps
 from math import prod, sqrt
+from numbers import Number
 from typing import Any
 
 import torch
 from torch.nn import init
 
 from ..convert.construct import from_torch
+from ..convert.conversions import to_format
 from ..convert.values import densified, others_at, strided, values_of
 from ..errors import OperandError, RangeError, SizeError, UnsupportedError
 from ..frontend.broadcasting import broadcast_shape
@@ -73,6 +76,8 @@ def setitem(input: SparseTensor, key: Any, value: Any) -> None:
     """``A[key] = value`` in place, for stored entries only; unstored entries must stay 0.
 
     Raises:
+        OperandError: the value is None.
+        RuntimeError: the data type cannot hold the number, as in torch.
         SizeError: the value does not broadcast to the indexed shape.
         UnsupportedError: the assignment would store new entries, or the values are a leaf that requires grad.
 
@@ -85,6 +90,10 @@ def setitem(input: SparseTensor, key: Any, value: Any) -> None:
     """
     positions = torch.arange(1, input.pattern.nnz + 1)  # 0 marks unstored entries
     chosen = getitem(SparseTensor(input.pattern, positions), key)
+    if isinstance(value, Number):
+        value = torch.empty((), dtype=input.dtype).fill_(value)  # refuses numbers that the data type can't hold
+    if value is None:
+        raise OperandError(f"None as the value of entries of {input}: assign numbers or a tensor")
     value = (value if isinstance(value, torch.Tensor | SparseTensor) else torch.as_tensor(value)).to(input.dtype)
     if broadcast_shape("an assignment", value.shape, chosen.shape) != tuple(chosen.shape):
         raise SizeError(f"a value of shape {tuple(value.shape)} for entries of shape {tuple(chosen.shape)}")
@@ -170,10 +179,13 @@ def in_place(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     (tensor([0.8415, 0.8415]), tensor([0.8415, 0.8415]))
     """
 
+    @wraps(function)  # so that the arguments are those of the operator
     def write(input: SparseTensor, *args: Any, **kwargs: Any) -> SparseTensor:
         result = function(input, *args, **kwargs)
         if not isinstance(result, SparseTensor):
             raise SizeError(f"{name}_ of {input}: the result is dense, and {PATTERNS}")
+        if result.format != input.format and result.shape == input.shape and result.pattern.nnz == input.pattern.nnz:
+            result = to_format(result, input.format)
         if not input.pattern.stores_as(result.pattern):
             raise SizeError(f"{name}_ of {input}\n  gives {result}: their patterns differ, and {PATTERNS}")
         return written(input, result.values)

@@ -91,7 +91,7 @@ def selection_of(key: Any, size: int, dim: int) -> Selection:
         raise UnsupportedError("a bool as index: use None for a new dimension, or an empty slice")
     if isinstance(key, slice):
         if key.step is not None and key.step < 1:
-            raise SizeError(f"a step of {key.step} along dim {dim}: it must be positive, as in torch")
+            raise SizeError(f"a step of {key.step} along dim {dim}: it must be positive, as in torch; A.flip({dim}) reverses a dimension")
         return range(*key.indices(size))
     if isinstance(key, torch.Tensor):
         return as_numpy(in_range(key, size, dim))

@@ -112,6 +112,6 @@ class PythonOperators:
     __and__, __or__, __xor__ = map(_binary, ("and", "or", "xor"))
     __rand__, __ror__, __rxor__ = (_binary(name, flipped=True) for name in ("and", "or", "xor"))
     __float__, __int__, __complex__, __bool__ = map(_number, (float, int, complex, bool))
-    __invert__, __neg__, __abs__ = map(_method, ("invert", "neg", "abs"))
+    __invert__, __pos__, __neg__, __abs__ = map(_method, ("invert", "positive", "neg", "abs"))
     __getitem__, __setitem__, __iter__, __contains__ = map(_method, ("getitem", "setitem", "iter", "contains"))
     __hash__ = object.__hash__  # by identity, as for torch's tensors: == is elementwise

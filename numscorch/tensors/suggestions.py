@@ -178,7 +178,7 @@ SUGGESTIONS: dict[str, str] = {
         "count A.values and add A.numel() - A.nnz zeros, or use .to_dense()",
     ),
     **dict.fromkeys(
-        ("linalg_solve", "solve", "linalg_lstsq", "linalg_inv", "inverse", "linalg_pinv", "pinverse", "linalg_solve_triangular"),
+        ("linalg_solve", "solve", "linalg_inv", "inverse", "linalg_solve_triangular", "_spsolve"),
         "use scipy.sparse.linalg.spsolve(A.to_scipy().tocsc(), b.numpy())",
     ),
     **dict.fromkeys(
@@ -205,6 +205,11 @@ SUGGESTIONS: dict[str, str] = {
         ("conv1d", "conv2d", "conv3d", "fft_fft", "fft_rfft", "fft_fft2", "fft_ifft", "unfold", "interpolate", "max_pool1d", "avg_pool1d"),
         "write it as an einsum, or use .to_dense()",
     ),
+    **dict.fromkeys(("linalg_lstsq", "linalg_pinv", "pinverse"), "use scipy.sparse.linalg.lsqr(A.to_scipy(), b.numpy()), or .to_dense()"),
+    **dict.fromkeys(("matrix_exp", "linalg_matrix_exp"), "use scipy.sparse.linalg.expm(A.to_scipy().tocsc()), or .to_dense()"),
+    "rsub": "write other - A",
+    "float_power": "write A.double() ** exponent",
+    "special_expit": "use torch.sigmoid(A)",
     "nanmean": "use A.nan_to_num().sum(dim), and count what isn't NaN",
     "linalg_matrix_norm": "use torch.linalg.norm(A, ord)",
     "nll_loss": "use torch.nn.functional.nll_loss(A.to_dense(), target)",

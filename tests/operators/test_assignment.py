@@ -94,3 +94,27 @@ def test_leaves_are_not_replaced(write: Callable[[Any], Any]) -> None:
     write(B)
     B.sum().backward()
     assert leaf.grad is not None
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.int64, torch.float32])
+@pytest.mark.parametrize("value", [300, 2**40, float("nan"), float("-inf"), 1j, 2.5, True, -7])
+def test_numbers_are_assigned_or_refused_as_by_torch(dtype: torch.dtype, value: Any) -> None:
+    A, dense = ns.from_coo([[0], [0]], torch.tensor([1], dtype=dtype), (2, 2), ns.CSR), torch.ones(1, dtype=dtype)
+    try:
+        dense[0] = value
+    except RuntimeError as error:
+        with pytest.raises(type(error), match="without overflow"):
+            A[0, 0] = value
+    else:
+        A[0, 0] = value
+    assert torch.equal(A.values.nan_to_num(), dense.nan_to_num())
+
+
+def test_none_is_no_value() -> None:
+    with pytest.raises(ns.errors.OperandError, match="None as the value of entries"):
+        ns.eye(2, format=ns.CSR)[0, 0] = None
+
+
+def test_the_sign_plus_returns_the_values() -> None:
+    A = ns.from_torch(torch.tensor([[1.0, 0.0], [-2.0, 3.0]]))
+    assert torch.equal((+A).to_dense(), +A.to_dense())

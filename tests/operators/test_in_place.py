@@ -28,6 +28,10 @@ WRITTEN: dict[str, Callable[[Any], Any]] = {
     "sub_": lambda A: A.sub_(A * 2),
     "gt_": lambda A: A.gt_(0),
     "masked_fill_": lambda A: A.masked_fill_(x > 2.5, 0),
+    "masked_fill_, sparse mask": lambda A: A.masked_fill_(A > 1, 3),
+    "lerp_": lambda A: A.lerp_(A * 2, 0.5),
+    "lerp_, by name": lambda A: A.lerp_(end=A * 2, weight=0.5),
+    "addcmul_": lambda A: A.addcmul_(A, A, value=2),
     "nan_to_num_": lambda A: A.nan_to_num_(),
     "multiply_": lambda A: A.multiply_(2),
 }
