@@ -26,7 +26,7 @@ from numscorch.measuring.peers import (
 )
 from numscorch.measuring.turns import Function
 
-from .data import Case, Matrix
+from ..data import Case, Matrix
 
 PYG = "PyG"
 MODULES = {**KNOWN, PYG: "torch_geometric.nn"}
