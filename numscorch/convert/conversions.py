@@ -32,7 +32,6 @@ from ..machine.progress import Progress
 from ..runtime.blocks import longest_row
 from ..runtime.plans import launch
 from ..schedule import tuning
-from ..schedule.facts import EVEN
 from ..tensors.coordinate_order import are_in_order, are_new
 from ..tensors.ledgers import is_listed, note
 from ..tensors.modes import as_numpy
@@ -254,18 +253,18 @@ def _copied(A: SparseTensor, steps: Sequence[Format]) -> SparseTensor:
     return A
 
 
-def copied(A: SparseTensor, format: Format | None) -> Any:
-    """Copy a tensor to another format, or to a dense tensor, with one kernel.
+def copied(A: SparseTensor, format: Format | None, nonzeros: int | None = None) -> Any:
+    """Copy a tensor to another format, or to a dense tensor, with one kernel; only its ``nonzeros``, if their number is given.
 
     The kernel depends on no statistics of the pattern but the longest row, if unordered rows are collected in workspaces.
     """
     levels, collects = A.format.levels, format is not None and not A.format.is_ordered
     if levels and not (collects and "pos" not in levels[-1].arrays):
         peak = 4 ** ((max(longest_row(A.pattern), 1).bit_length() - 1) // 2) if collects else 0  # as in Pattern.peaks
-        pattern = Pattern(A.format, A.pattern.shape, A.pattern.arrays, A.pattern.index_dtype)
-        pattern.derived |= {"spreads": (1,) * len(levels), "samples": ((*(peak,) * (len(levels) - 1), 0), EVEN), "long": False}
-        A = type(A).trusted(pattern, A.values)
-    return launch(copying(A.format, format), (A,), "dense" if format is None else format)
+        A = type(A).trusted(A.pattern.unmeasured(peak), A.values)
+    if nonzeros is not None:
+        A.pattern.derived["most kept"] = nonzeros + 1  # a zero is written, too, and then overwritten
+    return launch(copying(A.format, format, nonzeros is not None), (A,), "dense" if format is None else format)
 
 
 def _respaced(A: SparseTensor, format: Format) -> SparseTensor:

@@ -15,7 +15,6 @@ from ..ir.format import Format
 from ..ir.levels import Dense
 from ..runtime.plans import launch
 from ..schedule import tuning
-from ..schedule.facts import EVEN
 from ..tensors.modes import made_outside
 from ..tensors.pattern import Pattern
 from ..tensors.restriction import Numbers, has_fibres, is_increasing, positions_below
@@ -74,11 +73,9 @@ def _moved(pattern: Pattern, values: torch.Tensor | None, rows: np.ndarray) -> S
     source = torch.from_numpy(np.arange(pattern.nnz, dtype=pattern.index_dtype)) if values is None else values
     crd = torch.from_numpy(rows.astype(pattern.index_dtype, copy=False))
     choice = Pattern(CHOICE, (len(rows), pattern.shape[0]), ((), (crd,)), pattern.index_dtype)
-    for read in (pattern, choice):  # the kernel depends on no statistics
-        read.derived |= {"spreads": (1,) * len(read.shape), "samples": ((0,) * len(read.shape), EVEN)}
     operands = (
-        SparseTensor.trusted(choice, torch.empty(1).expand(len(rows))),
-        SparseTensor.trusted(pattern, source.view(MOVED[source.itemsize])),
+        SparseTensor.trusted(choice.unmeasured(), torch.empty(1).expand(len(rows))),
+        SparseTensor.trusted(pattern.unmeasured(), source.view(MOVED[source.itemsize])),
     )
     result = launch(selecting(len(pattern.shape)), operands, pattern.format)
     return SparseTensor.trusted(result.pattern, result.values.view(source.dtype))

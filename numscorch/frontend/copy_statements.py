@@ -13,7 +13,7 @@ from functools import lru_cache
 from ..ir.derived_formats import flattened
 from ..ir.format import Format
 from ..ir.implicit import Difference, Joined, Quotient
-from ..ir.index import RELATION, Access, Assignment, IndexVar, TensorVar, product, variables_in
+from ..ir.index import RELATION, Access, Apply, Assignment, Binary, IndexVar, Literal, TensorVar, product, variables_in
 from ..ir.level import Level
 from ..ir.levels import Dense
 from ..ir.parts import Part
@@ -27,20 +27,22 @@ SOURCE, RESULT = NAMES[0], NAMES[1]
 
 
 @lru_cache(maxsize=1024)
-def copying(source: Format, target: Format | None) -> Request:
-    """The request that copies a tensor from one format to another; a target of None is a dense tensor."""
+def copying(source: Format, target: Format | None, prunes: bool = False) -> Request:
+    """The request that copies a tensor from one format to another; a target of None is a dense tensor. If ``prunes``, zeros are dropped."""
     names = tuple(f"i{dimension}" for dimension in range(source.order))
     subscripts = Subscripts((names,), names)
     if target is not None:
-        return Request(subscripts, options=Options(order=_loops(source, target)), form=Form(copies=True))
+        return Request(subscripts, options=Options(order=_loops(source, target)), form=Form(copies=True, prunes=prunes))
     return Request(subscripts, options=Options(order=tuple(names[d] for d in source.mode_order)) if source.is_plain else AUTOMATIC)
 
 
-def copy_problem(source: Operand, target: Format, machine: Target) -> Problem:
+def copy_problem(source: Operand, target: Format, machine: Target, prunes: bool) -> Problem:
     """The problem of a :func:`copying` request."""
     read = Access(TensorVar(SOURCE, flattened(source.format), source.dtype, source.index_dtype), _indices(source.format))
-    written = TensorVar(RESULT, flattened(target), source.dtype, index_dtype_of([source], source.shape))
-    value = product([read, *_renamings(source.format, target, source.shape)])
+    written = TensorVar(RESULT, flattened(target), source.dtype, index_dtype_of([source], source.shape), prunes=prunes)
+    zero = Literal(0.0, source.dtype)
+    entry = Apply("where", (Binary("!=", read, zero), read, zero)) if prunes else read
+    value = product([entry, *_renamings(source.format, target, source.shape)])
     parts = [*map(Part, range(len(source.shape))), *source.format.parts, *target.parts]
     extents = {variable(part): part.extent(source.shape) for part in parts}
     used, counts = {var: extents[var] for var in variables_in(value)}, {SOURCE: (read.tensor.format, source.counts)}
@@ -53,7 +55,7 @@ def copy_problem(source: Operand, target: Format, machine: Target) -> Problem:
 def can_be_copied(source: Format, target: Format) -> bool:
     """Whether one kernel can copy entries from one format to the other, in the source's storage order."""
     operand = Operand(source, (1,) * source.order, "float32", "int32", counts=(1,) * len(source.levels))
-    problem, order = copy_problem(operand, target, Target()), copying(source, target).options.order
+    problem, order = copy_problem(operand, target, Target(), False), copying(source, target).options.order
     return bool(Orders(problem.stmt, problem.facts, Target()).cheapest(1, order))
 
 

@@ -13,11 +13,13 @@ import torch
 from torch._C._functorch import is_functorch_wrapped_tensor
 
 from ..convert.construct import assemble, from_coo, from_torch
-from ..convert.conversions import can_copy, is_differentiated, to_format
+from ..convert.conversions import can_copy, converted_so_far, copied, is_differentiated, to_format
 from ..convert.matrices import sorts
 from ..convert.values import densified, strided
 from ..errors import SizeError, UnsupportedError
 from ..ir.format import COO, Format, sorted_format
+from ..ir.levels import Compressed
+from ..ir.scatter import can_be_placed
 from ..machine.memory import COORDINATE, check_entries
 from ..programs.evaluation import evaluate_parts
 from ..schedule import tuning
@@ -341,13 +343,22 @@ def eliminate_zeros(input: Any) -> Any:
         return input
     pattern, values = input.pattern, of_entries(input.pattern, input.values) if has_gaps(input.pattern) else input.values
     is_kept = as_numpy(values.detach().to(torch.bool))  # a tenth of the time of a comparison
-    kept = np.flatnonzero(is_kept)
-    if len(kept) == len(values):
+    if is_kept.all():
         return input
+    if _is_pruned_by_kernel(input):
+        return copied(input, input.format, int(np.count_nonzero(is_kept)))
+    kept = np.flatnonzero(is_kept)
     remaining = values.index_select(0, torch.from_numpy(kept))
     if pattern.is_dense or not has_fibres(pattern.format):
         return from_coo(coordinates(pattern)[:, torch.from_numpy(kept)], remaining, pattern.shape, pattern.format)
     return SparseTensor.trusted(made_outside(lambda: entries_of(pattern, is_kept, kept)), remaining)
+
+
+def _is_pruned_by_kernel(A: SparseTensor) -> bool:
+    """Whether a kernel can drop entries, and pays: rows are stored in order below dense levels."""
+    last, entries = A.format.levels[-1:], converted_so_far(A.format, A.format, A.nnz)
+    is_row = can_be_placed(A.format) and isinstance(last[0], Compressed) and last[0].is_unique
+    return is_row and A.format.is_plain and A.format.is_ordered and can_copy(A.values) and entries >= tuning.COMPILE_ENTRIES
 
 
 COMPARISON: dict[str, Callable[..., Any]] = {

@@ -123,7 +123,7 @@ class AssemblingBinder(Binder):
     def bounded_lines(self, bound: Bound) -> list[str]:
         """Lines that append entries in one pass, each worker from an upper bound of its start, and close the gaps between workers."""
         patterns, sizes = [f"P{NAMES.index(name)}" for name in bound.operands], self.problem.format.sizes(self.problem.shape)
-        counts = [f"{pattern}.counts[-1]" for pattern in patterns] or [self.number(prod(sizes))]
+        counts = [f"{pattern}.derived.get('most kept', {pattern}.counts[-1])" for pattern in patterns] or [self.number(prod(sizes))]
         most = f"min(({', '.join(counts)},))" if bound.each else " + ".join(counts)
         fill = self.call_lines("fill", self.kernel)
         if not self.parallel:

@@ -346,7 +346,7 @@ def compile_source(request: Request, operands: Sequence[Operand], format: Format
     if isinstance(request, FusedRequest):
         problem = fused_problem(request, operands, host())
     elif request.form.copies and isinstance(format, Format):
-        problem = copy_problem(operands[0], format, host())
+        problem = copy_problem(operands[0], format, host(), request.form.prunes)
     else:
         problem = make_problem(request, operands, host(), format)
     check_loops(problem, request.options)

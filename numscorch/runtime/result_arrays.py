@@ -29,7 +29,9 @@ Parts = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
 def _concatenate(array: np.ndarray, slices: Sequence[slice], total: int) -> np.ndarray:
-    """Concatenate the filled parts of an array; pooled memory is copied to a new array, other memory is shrunk in place."""
+    """Concatenate the filled parts of an array; pooled memory that is not almost full is copied, other memory is shrunk in place."""
+    if not array.flags.owndata and len(slices) == 1 and len(array) - total <= len(array) // tuning.SPARE_PART:
+        return array[:total]
     output, at = array if array.flags.owndata else room(total, array.dtype), 0
     for part in slices:
         end = at + part.stop - part.start

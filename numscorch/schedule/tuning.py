@@ -98,6 +98,7 @@ COST_STORED = 2.0  # cost of writing and reading one value of a temporary, in st
 FULL_RESULT = 0.3  # estimated density from which format="auto" makes a result dense; bench_spgemm
 ROW_PARTS = 64  # a part of a long row has 1 / ROW_PARTS of all entries; bench_skew
 MOST_COUNTS = 1 << 22  # total counts of all parents and workers; scanning more costs more than a worker saves; bench_convert
+SPARE_PART = 8  # a result may leave 1 / SPARE_PART of its pooled memory unused instead of being copied; as size classes do
 WIDE_NUMBERS = 4  # multiples of the entry count above which the entries' numbers are made consecutive
 
 # -- Conversions (convert/*.py)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -235,9 +236,10 @@ def test_a_mask_of_the_same_entries(fmt: str, interpreted: None) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.complex64, torch.int8, torch.bool])
 @pytest.mark.parametrize("fmt", [*FORMATS[2], *FORMATS[3], "(i, j) -> (i: dense, j: compressed(ordered=False))"])
-def test_stored_zeros_are_dropped(fmt: str, dtype: torch.dtype) -> None:
+def test_stored_zeros_are_dropped(fmt: str, dtype: torch.dtype, interpreted: None, monkeypatch: pytest.MonkeyPatch) -> None:
     numbers = np.random.default_rng(2)
-    for _ in range(5):
+    for at in range(5):
+        monkeypatch.setattr(tuning, "COMPILE_ENTRIES", 0 if at % 2 else 1 << 16)
         A, full = drawn(numbers, fmt, 3 if fmt in FORMATS[3] else 2)
         A, full = A.to(dtype), full.to(dtype)
         B = A.eliminate_zeros() if fmt != "do" else A
@@ -251,7 +253,27 @@ def test_stored_zeros_are_dropped(fmt: str, dtype: torch.dtype) -> None:
             assert (B is A) == (len(B.values) == len(A.values))
 
 
-def test_not_a_number_is_no_zero_and_minus_zero_is() -> None:
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("fmt", ["CSR", "CSC", "dds"])
+def test_a_kernel_drops_many_stored_zeros(fmt: str, threads: int, request: pytest.FixtureRequest) -> None:
+    numbers = np.random.default_rng(3)
+    request.addfinalizer(partial(torch.set_num_threads, torch.get_num_threads()))
+    torch.set_num_threads(threads)
+    for share in (0.0, 0.02, 0.5, 0.99):
+        shape = (400, 500) if fmt != "dds" else (4, 100, 500)
+        A = ns.from_torch(torch.from_numpy(numbers.uniform(1, 2, shape) * (numbers.random(shape) < 0.8)), fmt)
+        A = A.with_values(A.values.masked_fill(torch.from_numpy(numbers.random(A.nnz) >= share), 0))
+        B = A.eliminate_zeros()
+        assert torch.equal(B.to_dense(), A.to_dense())
+        assert B.nnz == int(A.values.count_nonzero())
+        check_arrays(B)
+
+
+@pytest.mark.parametrize("compile_entries", [0, 1 << 16])
+def test_not_a_number_is_no_zero_and_minus_zero_is(compile_entries: int, interpreted: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tuning, "COMPILE_ENTRIES", compile_entries)
+    plain = ns.from_coo([[0, 0, 1], [0, 1, 1]], torch.tensor([torch.nan, -0.0, 1.0]), (2, 2), ns.CSR).eliminate_zeros()
+    assert (plain.nnz, bool(plain.values[0].isnan())) == (2, True)
     A = ns.from_coo([[0, 0, 1], [0, 1, 1]], torch.tensor([torch.nan, -0.0, 1.0], requires_grad=True), (2, 2), ns.CSR)
     B = A.eliminate_zeros()
     assert (B.nnz, bool(B.values[0].isnan())) == (2, True)
