@@ -3,25 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from math import inf, prod
 from typing import Any
 
 import torch
 
-from ..convert.values import as_stored, densified, strided
+from ..convert.values import densified, strided
 from ..errors import UnsupportedError
 from ..frontend.datatypes import computed_in
+from ..programs.evaluation import evaluate_parts
 from ..tensors.packing import at_entries
 from ..tensors.sparse_tensor import SparseTensor
-from .elementwise import div, mul
+from .elementwise import div
 from .naming import with_name
 from .reducing import Dim, amax, normalize_dims, sum as total
 
 
-def _sum_of(A: SparseTensor, function: Callable[..., torch.Tensor], dim: Any, *others: torch.Tensor) -> torch.Tensor:
-    """The dense sum of a function of the entries and of broadcast tensors at the entries; reduced dimensions are kept."""
-    at_others = (as_stored(mul(A.with_values(torch.ones_like(A.values)), other), A.pattern) for other in others)
-    return strided(total(A.with_values(at_entries(A.pattern, function, A.values, *at_others)), dim, keepdim=True))
+@lru_cache(maxsize=256)
+def _summing(term: str, order: int, reduced: tuple[int, ...]) -> str:
+    """The statement that sums a term of the stored entries A and of the dense tensor m, which has the remaining dimensions.
+
+    >>> _summing("exp({A} - {m})", 2, (1,))
+    'S[i0] += stored(A[i0,i1]) * exp(A[i0,i1] - m[i0])'
+    """
+    names = [f"i{d}" for d in range(order)]
+    kept = ",".join(name for d, name in enumerate(names) if d not in reduced)
+    entry, row = f"A[{','.join(names)}]", f"[{kept}]" if kept else ""
+    return f"S{row} += stored({entry}) * {term.format(A=entry, m='m' + row)}"
+
+
+def _sum_of(A: SparseTensor, term: str, dim: Any, **rows: torch.Tensor) -> torch.Tensor:
+    """The dense sum of a term over the stored entries, see :func:`_summing`; reduced dimensions are kept, also those of ``rows``."""
+    reduced = normalize_dims(dim, A.ndim)
+    operands = {"A": A} | {name: tensor.squeeze(reduced) for name, tensor in rows.items()}
+    summed: torch.Tensor = evaluate_parts(_summing(term, A.ndim, reduced), operands, "dense")
+    return summed.reshape([1 if d in reduced else size for d, size in enumerate(A.shape)])
 
 
 def _drop_dims(statistic: torch.Tensor, dim: Any, keepdim: bool) -> torch.Tensor:
@@ -36,16 +53,16 @@ def _moments(input: SparseTensor, dim: Dim, correction: float) -> tuple[torch.Te
     """
     if not (input.dtype.is_floating_point or input.dtype.is_complex):
         raise UnsupportedError(f"the variance of {input.dtype} values is not an integer: convert with .to(torch.float32)")
+    if input.dtype.is_complex:
+        parts = [input.with_values(part.contiguous()) for part in (input.values.real, input.values.imag)]
+        (variance, mean), (other, imaginary) = (_moments(part, dim, correction) for part in parts)
+        return variance + other, torch.complex(mean, imaginary)
     wide = input.to(computed_in(input.dtype))
     number = float(prod(input.shape[d] for d in normalize_dims(dim, input.ndim)))  # may exceed int64
     mean = strided(total(wide, dim, keepdim=True)) / (number or torch.nan)
-    missing = number - _sum_of(wide, lambda values: torch.ones_like(values.real), dim)
-    squares = _sum_of(wide, lambda values, means: _square(values - means), dim, mean)
-    return (squares + missing * _square(mean)) / max(number - correction, 0), mean
-
-
-def _square(values: torch.Tensor) -> torch.Tensor:
-    return values.abs().square() if values.is_complex() else values.square()
+    missing = number - _sum_of(wide, "1", dim)
+    squares = _sum_of(wide, "({A} - {m}) * ({A} - {m})", dim, m=mean)
+    return (squares + missing * mean.square()) / max(number - correction, 0), mean
 
 
 def _spread(name: str, is_root: bool, with_mean: bool) -> Callable[..., Any]:
@@ -73,9 +90,9 @@ def logsumexp(input: SparseTensor, dim: Any, keepdim: bool = False) -> torch.Ten
     wide = input.to(computed_in(input.dtype))
     number = float(prod(input.shape[d] for d in normalize_dims(dim, input.ndim)))  # may exceed int64
     largest = torch.nan_to_num(strided((amax if number else total)(wide.detach(), dim, keepdim=True)), nan=0, posinf=0, neginf=0)
-    missing = number - _sum_of(wide, torch.ones_like, dim)
+    missing = number - _sum_of(wide, "1", dim)
     beside = torch.where(missing > 0, missing * torch.exp(-largest), torch.zeros_like(missing))
-    powers = _sum_of(wide, lambda values, most: torch.exp(values - most), dim, largest) + beside
+    powers = _sum_of(wide, "exp({A} - {m})", dim, m=largest) + beside
     return _drop_dims(powers.log() + largest, dim, keepdim).to(input.dtype)
 
 
@@ -144,7 +161,10 @@ def count_nonzero(input: SparseTensor, dim: Dim = None) -> Any:
     tensor([1, 2])
     """
     values = at_entries(input.pattern, torch.detach, input.values)
-    return torch.count_nonzero(values) if dim is None else total(input.with_values(values.to(torch.bool).to(torch.int64)), dim)
+    if dim is None:
+        return torch.count_nonzero(values)
+    exact = torch.float32 if input.nnz <= 1 << 24 else torch.int64  # float32 counts exactly up to 2^24, in half the memory
+    return total(input.with_values(values.to(torch.bool).to(exact)), dim).to(torch.int64)
 
 
 STATISTICS: dict[str, Callable[..., Any]] = {
