@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable
 from functools import lru_cache, partial
 from itertools import pairwise
@@ -17,6 +18,7 @@ from ..convert.conversions import can_copy, converted_so_far, copied, is_differe
 from ..convert.matrices import sorts
 from ..convert.values import densified, strided
 from ..errors import SizeError, UnsupportedError
+from ..frontend.requests import row_major
 from ..ir.format import COO, Format, sorted_format
 from ..ir.levels import Compressed
 from ..ir.scatter import can_be_placed
@@ -26,7 +28,7 @@ from ..schedule import tuning
 from ..tensors.arrays import as_integer
 from ..tensors.coordinate_order import sorted_columns
 from ..tensors.modes import as_numpy, made_outside
-from ..tensors.packing import coordinates, has_gaps, of_entries
+from ..tensors.packing import check_countable, coordinates, entry_columns, has_gaps, of_entries
 from ..tensors.restriction import entries_of, has_fibres
 from ..tensors.sparse_tensor import SparseTensor
 from ..tensors.validate import disorder
@@ -241,6 +243,25 @@ def _first_unstored(A: SparseTensor, width: int = 64) -> torch.Tensor:
     return torch.from_numpy(first.reshape(A.shape[:-1]))
 
 
+def _first_extreme(A: SparseTensor, is_largest: bool) -> torch.Tensor:
+    """The number of the first extreme entry in row-major order. Only entries with the extreme value, or not 0, are put in this order."""
+    values, steps = A.values.detach(), row_major(A.shape)
+    if 0 in A.shape or not can_copy(values):
+        return _extreme(flatten(A), 0, is_largest)[1]
+    check_countable(A.shape)
+    extreme = (amax if is_largest else amin)(A.with_values(values))
+    searched = values if extreme == 0 else (values == extreme) | (values != values)
+    entries = _nonzeros(eliminate_zeros(A.with_values(searched)))
+    columns = entry_columns(entries.pattern)
+
+    def number_of(entry: int) -> int:
+        return sum(int(column[entry]) * step for column, step in zip(columns, steps, strict=True))
+
+    if extreme != 0:
+        return torch.tensor(number_of(0))
+    return torch.tensor(bisect_left(range(entries.nnz), True, key=lambda entry: number_of(entry) > entry))
+
+
 def _extreme_of(name: str, is_largest: bool) -> Callable[..., Any]:
     """torch.max or torch.min: of all entries, along a dimension with indices, or element-wise for two tensors."""
 
@@ -259,7 +280,7 @@ def _extreme_of(name: str, is_largest: bool) -> Callable[..., Any]:
 def _index_of(name: str, is_largest: bool) -> Callable[..., Any]:
     def places(input: SparseTensor, dim: int | None = None, keepdim: bool = False) -> torch.Tensor:
         if dim is None:
-            return places(flatten(input), 0).reshape([1] * input.ndim if keepdim else [])
+            return _first_extreme(input, is_largest).reshape([1] * input.ndim if keepdim else [])
         index = _extreme(input, dim, is_largest)[1]
         return index if keepdim else index.squeeze(dim)
 

@@ -191,11 +191,11 @@ def complete_sizes(sizes: tuple[Any, ...], before: Sequence[int]) -> tuple[int, 
 def unraveled(number: np.ndarray, shape: Sequence[int]) -> list[np.ndarray]:
     """The coordinates of row-major indices, one array for each dimension."""
     columns, dtype = list[np.ndarray](), summing_dtype(shape)
-    for size in reversed(shape):
+    for size in reversed(shape[1:]):
         above = number // max(size, 1)
         columns.insert(0, (number - above * size).astype(dtype, copy=False))
         number = above
-    return columns
+    return [number.astype(dtype, copy=False), *columns][: len(shape)]
 
 
 def flatten(input: SparseTensor, start_dim: int = 0, end_dim: int = -1) -> Any:

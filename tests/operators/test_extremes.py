@@ -46,6 +46,10 @@ def check_extremes(A: ns.SparseTensor, dense: torch.Tensor) -> None:
                 pairs = zip(result, expected, strict=True) if name in ("max", "min") else [(result, expected)]
                 for mine, theirs in pairs:
                     torch.testing.assert_close(mine, theirs.to(mine.dtype), equal_nan=True, rtol=0, atol=0)
+    for name in ("argmax", "argmin"):
+        expected = getattr(np, name)(dense.to(torch.float32 if dense.dtype == torch.bfloat16 else dense.dtype).numpy())
+        result = getattr(torch, name)(A, keepdim=True)
+        assert (result.dtype, tuple(result.shape), int(result)) == (torch.int64, (1,) * dense.ndim, expected)
 
 
 def check_topk(A: ns.SparseTensor, dense: torch.Tensor, k: int, dim: int) -> None:
@@ -65,6 +69,14 @@ def test_matrices_of_any_format(format: Any, seed: int) -> None:
     dense = numbers((7, 9), seed)
     check_extremes(stored(dense, format, seed), dense)
     check_topk(stored(dense, format, seed), dense, 4, seed)
+
+
+@pytest.mark.parametrize("format", FORMATS, ids=str)
+def test_extremes_that_are_zero_or_repeated(format: Any) -> None:
+    dense = numbers((7, 9), 5)
+    full = torch.where(dense == 0, -1, dense)
+    for each in (dense.abs(), -dense.abs(), dense.sign(), full.abs(), -full.abs(), torch.zeros_like(dense), torch.ones_like(dense)):
+        check_extremes(stored(each, format, 5), each)
 
 
 @pytest.mark.parametrize("format", [ns.CSR, ns.CSC], ids=str)
