@@ -21,6 +21,7 @@ LOW = (1 << 62) - 1  # mask of the low 62 bits
 SHORT = 24  # number of keys up to which insertion sort is fastest
 FEW = 8  # number of coordinates up to which sorting is faster than a bitmap
 SCAN = 4  # marks that can be scanned in the time of setting and finding one bit of a bitmap
+TILE = 8  # keys whose ranks stay in registers while all other keys are compared with them
 RANKED = 128  # number of keys up to which sorting them by rank is faster than quicksort
 WORDS = 16  # words of a bitmap that can be scanned in the same time
 F = TypeVar("F", bound=Callable[..., Any])
@@ -196,32 +197,31 @@ def combined(listed: Any, values: Any, count: int) -> int:
     bits = 1
     while 1 << bits < count:
         bits += 1
-    for at in range(count):
-        listed[count + at] = listed[at] << bits | at
     if count <= RANKED:
-        ranks = on_stack(RANKED)
-        empty_places(ranks, 0, count)
-        for other in range(count, 2 * count):
-            key = listed[other]
-            for at in range(count):
-                ranks[at] += key < listed[count + at]
+        keys, ranks = on_stack(RANKED), on_stack(RANKED)
         for at in range(count):
-            listed[ranks[at]] = listed[count + at]
+            keys[at] = listed[at] << bits | at
+        for first in range(0, count, TILE):
+            empty_places(ranks, first, TILE)
+            for other in range(count):
+                for at in range(first, first + TILE):
+                    ranks[at] += keys[other] < keys[at]
+        for at in range(count):
+            listed[ranks[at]] = keys[at]
     else:
-        sort(listed, None, count, 2 * count)
         for at in range(count):
-            listed[at] = listed[count + at]
+            listed[at] = listed[at] << bits | at
+        sort(listed, None, 0, count)
     for at in range(count):
-        values[count + at] = values[listed[at] & ((1 << bits) - 1)]
-    kept = 0
+        values[count + at] = values[at]
+    kept, last = 0, -1
     for at in range(count):
-        coordinate = listed[at] >> bits
-        if kept > 0 and listed[kept - 1] == coordinate:
-            values[kept - 1] += values[count + at]
+        coordinate, value = listed[at] >> bits, values[count + (listed[at] & ((1 << bits) - 1))]
+        if coordinate == last:
+            values[kept - 1] += value
         else:
-            listed[kept] = coordinate
-            values[kept] = values[count + at]
-            kept += 1
+            listed[kept], values[kept] = coordinate, value
+            kept, last = kept + 1, coordinate
     return kept
 
 
