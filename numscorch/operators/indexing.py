@@ -57,7 +57,8 @@ def select_coordinates(input: SparseTensor, selections: Sequence[Selection]) -> 
 def list_of(crd: np.ndarray, pattern: Pattern) -> Pattern:
     """The pattern of a vector with these coordinates in the last level of another pattern."""
     pos = np.array([0, len(crd)], pattern.index_dtype)
-    return Pattern.written(VECTOR, (pattern.shape[pattern.format.mode_order[-1]],), ((pos, crd.astype(pos.dtype)),), pattern.index_dtype)
+    arrays = torch.from_numpy(pos), torch.from_numpy(crd.astype(pos.dtype))
+    return Pattern(VECTOR, (pattern.shape[pattern.format.mode_order[-1]],), (arrays,), pattern.index_dtype)
 
 
 def as_plain_index(key: Any) -> Any:

@@ -265,7 +265,7 @@ class ResultLayout:
         """The tensor of these arrays, whose last level is its only sparse level."""
         *above, last = self.format.levels
         arrays = (pos, crd) if last.arrays[0] == "pos" else (crd, pos)
-        pattern = Pattern.written(self.format, self.shape, (*((),) * len(above), arrays), self.index_dtype)
+        pattern = Pattern(self.format, self.shape, (*((),) * len(above), tuple(map(torch.from_numpy, arrays))), self.index_dtype)
         return SparseTensor.trusted(pattern, torch.from_numpy(values))
 
     def _coordinates(self, at: int, count: int) -> np.ndarray:
@@ -289,5 +289,5 @@ class ResultLayout:
             if which == "pos" and at and arrays.gaps:
                 np.maximum.accumulate(array, out=array)
         index = arrays.index
-        views = tuple([tuple([index[at, which] for which in level.arrays]) for at, level in enumerate(self.format.levels)])
-        return SparseTensor.trusted(Pattern.written(self.format, self.shape, views, self.index_dtype), torch.from_numpy(arrays.values))
+        stored = tuple([tuple([torch.from_numpy(index[at, which]) for which in level.arrays]) for at, level in enumerate(self.format.levels)])
+        return SparseTensor.trusted(Pattern(self.format, self.shape, stored, self.index_dtype), torch.from_numpy(arrays.values))

@@ -143,9 +143,7 @@ def of_rows(counts: np.ndarray, columns: np.ndarray, shape: tuple[int, ...]) -> 
     """The CSR pattern with ``counts[i]`` entries in row i; the columns are not checked."""
     dtype = index_dtype_for(shape, len(columns))
     pos = starts_of_runs(counts, dtype)
-    pattern = Pattern.written(CSR, shape, ((), (pos, columns.astype(dtype))), f"int{8 * dtype.itemsize}")
-    pattern.counts = len(counts), len(columns)
-    return pattern
+    return Pattern(CSR, shape, ((), (torch.from_numpy(pos), torch.from_numpy(columns.astype(dtype)))), dtype.name)
 
 
 def counted_entries(indices: np.ndarray, shape: tuple[int, ...], *, diagonal: bool = False) -> tuple[Pattern, torch.Tensor] | None:

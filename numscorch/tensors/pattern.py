@@ -22,7 +22,7 @@ from ..ir.levels import Compressed, Dense, Singleton
 from ..ir.padded import Bitmap
 from ..schedule import tuning
 from ..schedule.facts import EVEN, Crossings, rounded
-from .modes import as_numpy, is_inference, lasting, made_outside
+from .modes import as_numpy, in_transform, lasting, made_outside
 
 T = TypeVar("T")
 BY_ROWS = (Dense(), Compressed())
@@ -68,30 +68,21 @@ class Pattern:
     ):
         self.format = format
         self.is_dense = format.is_dense
-        self.shape = tuple(int(s) for s in shape)
-        self.arrays = arrays
-        self.take_views()  # now, because it is impossible inside a transform of torch.func
+        self.shape = tuple(map(int, shape))
+        self.arrays = tuple(map(tuple, arrays))
+        if in_transform() or any(map(torch.is_inference, chain.from_iterable(self.arrays))):
+            self.arrays = tuple([tuple(map(lasting, level)) for level in self.arrays])
         self.index_dtype = self._index_dtype() if index_dtype is None else index_dtype
         self.derived: dict[Hashable, Any] = {}
-
-    @classmethod
-    def written(cls, format: Format, shape: tuple[int, ...], views: tuple[tuple[np.ndarray, ...], ...], index_dtype: str) -> Pattern:
-        """The pattern of NumPy index arrays that a kernel wrote, with a known index dtype; the format has a sparse level."""
-        pattern = cls.__new__(cls)
-        pattern.format, pattern.shape, pattern.is_dense, pattern.index_dtype = format, shape, False, index_dtype
-        tensor_of = (lambda array: made_outside(lambda: torch.from_numpy(array))) if is_inference() else torch.from_numpy
-        pattern.arrays = tuple([tuple(map(tensor_of, level_arrays)) for level_arrays in views])
-        pattern.taken = tuple(chain.from_iterable(views))
-        pattern.watched = tuple([(array, array.data_ptr()) for level_arrays in pattern.arrays for array in level_arrays])
-        pattern.derived = {}
-        return pattern
 
     counts: tuple[int, ...]
     kind: int
     signature: int
+    taken: tuple[np.ndarray, ...]
+    watched: tuple[tuple[torch.Tensor, int], ...]
 
     def __getattr__(self, name: str) -> Any:
-        """Compute ``kind``, ``signature`` and ``counts`` at first use: most results are never operands."""
+        """Compute the attributes in ``LAZY`` at first use: most results are never operands."""
         if name not in LAZY:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
         setattr(self, name, LAZY[name](self))
@@ -164,10 +155,8 @@ class Pattern:
 
     def take_views(self) -> tuple[np.ndarray, ...]:
         """Refresh ``taken`` (the NumPy views) and ``watched`` (each array with its address)."""
-        self.arrays = tuple([tuple(map(lasting, level)) for level in self.arrays])
-        flat = [array for level in self.arrays for array in level]
-        self.taken = tuple(map(as_numpy, flat))
-        self.watched = tuple([(array, array.data_ptr()) for array in flat])
+        self.watched = tuple([(array, array.data_ptr()) for level in self.arrays for array in level])
+        self.taken = tuple([as_numpy(array) for array, _ in self.watched])
         return self.taken
 
     def __copy__(self) -> Pattern:
@@ -208,9 +197,8 @@ class Pattern:
 
     def remember(self, key: Hashable, compute: Callable[[], T]) -> T:
         """Return the cached value of a key; call ``compute`` at the first use."""
-        if key not in self.derived:
-            self.derived.setdefault(key, made_outside(compute))
-        return self.derived[key]
+        derived = self.derived
+        return derived[key] if key in derived else derived.setdefault(key, made_outside(compute))
 
     def permuted(self, permutation: tuple[int, ...]) -> Pattern:
         """The pattern of the transposed tensor; it shares the index arrays."""
@@ -230,7 +218,8 @@ class Pattern:
 
     def level_arrays(self, level: int) -> tuple[np.ndarray, ...]:
         """The index arrays of one level, as NumPy views."""
-        return tuple(map(as_numpy, self.arrays[level]))
+        first = sum(map(len, self.arrays[:level]))
+        return self.views[first : first + len(self.arrays[level])]
 
 
 def named_arrays(pattern: Pattern, first: int = 0) -> list[tuple[str, torch.Tensor]]:
@@ -248,6 +237,8 @@ LAZY: dict[str, Callable[[Pattern], Any]] = {
     "kind": lambda p: _number((p.format, p.index_dtype, tuple(map(rounded, p.counts)), p.spreads, p.has_long_rows, *p.samples)),
     "signature": lambda p: _number((p.kind, p.shape)),
     "counts": Pattern._count,
+    "taken": Pattern.take_views,
+    "watched": lambda p: tuple([(array, array.data_ptr()) for level in p.arrays for array in level]),
 }
 
 
