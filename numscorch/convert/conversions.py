@@ -9,7 +9,7 @@ A pattern caches its conversions; a repeated conversion only gathers the values.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -42,6 +42,7 @@ from .conversion_plan import LINE_COORDINATES, buckets, steps_between, steps_col
 from .matrices import can_regroup, list_format, regrouped, sorted_rows, sorts
 
 COPIES_PER_STEP = 2  # upper bound
+Convert = Callable[[Pattern, Format], "Conversion"]
 _converted_before: dict[tuple[Format, Format | None], int] = {}  # cumulative number of converted entries, by source and target
 
 
@@ -52,7 +53,7 @@ def converted_so_far(source: Format, target: Format | None, entries: int) -> int
     return known
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Conversion:
     """A target pattern, and the permutation of the values: ``target[slots] = source[order]``.
 
@@ -94,15 +95,15 @@ def to_format(A: SparseTensor, format: Format) -> SparseTensor:
     """
     if format == A.format:
         return A
-    derived, moved = A.pattern.derived, ("moved", format)
-    conversion: Conversion | None = derived.get(("converted", format))
+    pattern, moved = A.pattern, ("moved", format)
+    conversion: Conversion | None = pattern.derived.get(("converted", format))
     if conversion is None:
-        steps = _kernels_for(A.pattern, format)
-        if steps and moved not in derived and can_copy(A.values):
+        convert, steps = _route(pattern, format)
+        if steps and moved not in pattern.derived and can_copy(A._values):
             copy = _copied(A, steps)
-            note_conversion(A.pattern, copy.pattern, copy.values.nbytes)
-            return type(A).trusted(derived.setdefault(moved, copy.pattern), copy.values)
-        conversion = _remembered(A.pattern, format, steps)
+            note_conversion(pattern, copy.pattern, copy.values.nbytes)
+            return type(A).trusted(pattern.derived.setdefault(moved, copy.pattern), copy.values)
+        conversion = _remembered(pattern, format, convert)
     return type(A).trusted(conversion.pattern, conversion.tensor(A._values))
 
 
@@ -153,12 +154,12 @@ def converted(pattern: Pattern, format: Format) -> Conversion:
     [1.0, 3.0, 2.0]
     """
     conversion: Conversion | None = pattern.derived.get(("converted", format))
-    return _remembered(pattern, format, _kernels_for(pattern, format)) if conversion is None else conversion
+    return _remembered(pattern, format, _route(pattern, format)[0]) if conversion is None else conversion
 
 
-def _remembered(pattern: Pattern, format: Format, steps: Sequence[Format]) -> Conversion:
-    """Convert a pattern by kernels for these formats, or without kernels, and cache the conversion with the pattern."""
-    conversion = pattern.remember(("converted", format), lambda: _converted(pattern, format, steps))
+def _remembered(pattern: Pattern, format: Format, convert: Convert) -> Conversion:
+    """Convert a pattern, and cache the conversion with the pattern."""
+    conversion = pattern.remember(("converted", format), lambda: convert(pattern, format))
     note_conversion(pattern, conversion.pattern)
     return conversion
 
@@ -170,14 +171,6 @@ def note_conversion(source: Pattern, target: Pattern, values: int = 0) -> None:
         index = sum(array.nbytes for arrays in target.arrays for array in arrays if array.data_ptr() not in shared)
         what = f"{source.format.name} to {target.format.name} {source.shape}"
         note("transposition" if source.format.levels == target.format.levels else "conversion", what, index + values)
-
-
-def _converted(pattern: Pattern, format: Format, steps: Sequence[Format]) -> Conversion:
-    if steps:
-        return _numbered(pattern, steps)
-    if shares(pattern.format, format, pattern.shape, pattern.nnz):
-        return Conversion(regrouped(pattern, format), None, None)
-    return _packed(pattern, format)
 
 
 def shares(source: Format, target: Format, shape: Sequence[int], nnz: int) -> bool:
@@ -196,29 +189,41 @@ def list_for(format: Format, shape: Sequence[int], nnz: int) -> Format | None:
     return listed if listed is not None and (format == listed or shares(listed, format, shape, nnz)) else None
 
 
-def _kernels_for(pattern: Pattern, format: Format) -> tuple[Format, ...]:
-    """The formats through which kernels convert a pattern; empty if unsupported, or if another route is faster."""
-    few = min(tuning.SORTED_ENTRIES, tuning.COMPILE_ENTRIES)  # 0 if kernels always pay
-    is_sorted_faster = pattern.nnz <= few and sorts(pattern, format)
-    are_shared = shares(pattern.format, format, pattern.shape, pattern.nnz)
-    if are_shared or is_sorted_faster or (pattern.index_dtype == "int32" and pattern.nnz > INT32_MAX):
-        return ()
+def _route(pattern: Pattern, format: Format) -> tuple[Convert, tuple[Format, ...]]:
+    """The function that converts a pattern, and the formats through which kernels copy its entries; empty if another route is faster."""
+    if shares(pattern.format, format, pattern.shape, pattern.nnz):
+        return _regrouped, ()
+    by_arrays, few = (_sorted if sorts(pattern, format) else _packed), min(tuning.SORTED_ENTRIES, tuning.COMPILE_ENTRIES)  # 0: kernels always pay
+    if (by_arrays is _sorted and pattern.nnz <= few) or (pattern.index_dtype == "int32" and pattern.nnz > INT32_MAX):
+        return by_arrays, ()
     known = converted_so_far(pattern.format, format, pattern.nnz)
     if known < tuning.COMPILE_ENTRIES or not is_wide_enough(format, pattern.shape):
-        return ()
+        return by_arrays, ()
     max_size = tuning.COUNTED_COORDINATES * pattern.nnz
     steps = steps_between(pattern.format, format, tuple([size <= max_size for size in pattern.shape]))
-    return steps if known >= tuning.COMPILE_ENTRIES * len(steps) ** 2 else ()
+    if not steps or known < tuning.COMPILE_ENTRIES * len(steps) ** 2:
+        return by_arrays, ()
+    return (lambda pattern, _: _numbered(pattern, steps)), steps
+
+
+def _regrouped(pattern: Pattern, format: Format) -> Conversion:
+    return Conversion(regrouped(pattern, format), None, None)
+
+
+def _sorted(pattern: Pattern, format: Format) -> Conversion:
+    target, order = sorted_rows(pattern, format)
+    return Conversion(target, torch.from_numpy(order.astype(_order_dtype(pattern), copy=False)), None)
 
 
 def _packed(pattern: Pattern, format: Format) -> Conversion:
-    dtype = pattern.index_dtype if pattern.nnz <= INT32_MAX else "int64"
-    if sorts(pattern, format):
-        target, order = sorted_rows(pattern, format)
-        return Conversion(target, torch.from_numpy(order.astype(dtype, copy=False)), None)
     target, slots, order = pack(entry_columns(pattern), pattern.shape, format, pattern.index_dtype)
-    order = positions_of(pattern, order).astype(dtype, copy=False)
+    order = positions_of(pattern, order).astype(_order_dtype(pattern), copy=False)
     return Conversion(target, torch.from_numpy(order), None if is_identity(slots, target.nnz) else torch.from_numpy(slots))
+
+
+def _order_dtype(pattern: Pattern) -> str:
+    """The index type that can number a pattern's entries."""
+    return pattern.index_dtype if pattern.nnz <= INT32_MAX else "int64"
 
 
 def _numbered(pattern: Pattern, steps: Sequence[Format]) -> Conversion:

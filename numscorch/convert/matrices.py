@@ -67,14 +67,14 @@ def regrouped(pattern: Pattern, target: Format) -> Pattern:
     if pattern.format == target:
         return pattern
     first, second = pattern.arrays
-    if target.levels == COO_LEVELS:
+    if isinstance(target.levels[1], Singleton):
         pos = as_numpy(second[0])
-        rows = np.repeat(as_numpy(first[1]), np.diff(pos)) if first else _row_of_each(pos)
+        rows = as_numpy(first[1]).repeat(pos[1:] - pos[:-1]) if first else _row_of_each(pos)
         arrays = (_list_of(rows, pattern.index_dtype), second[1:])
     else:
         starts = _row_starts(pattern, target.parts[0].extent(pattern.shape))
         arrays = ((), (starts, second[-1]))
-        if target.levels == DCSR_LEVELS:
+        if not target.levels[0].full:
             pos = as_numpy(starts)
             rows = np.flatnonzero(pos[1:] != pos[:-1])
             arrays = (_list_of(rows, pattern.index_dtype), (*_tensors(np.append(pos[rows], pos[-1])), second[-1]))
@@ -89,7 +89,7 @@ def _list_of(rows: np.ndarray, dtype: str) -> tuple[torch.Tensor, ...]:
 def _row_starts(pattern: Pattern, rows: int) -> torch.Tensor:
     """The starts of all rows of a CSR, DCSR or COO pattern."""
     first, second = pattern.arrays
-    if pattern.format.levels == COO_LEVELS:
+    if len(second) == 1:
         return starts_of(first[1], rows, pattern.index_dtype)
     if not first:
         return second[0]
@@ -121,8 +121,8 @@ def sorts(pattern: Pattern, target: Format) -> bool:
     """
     if not _can_sort(pattern.format, target):
         return False
-    rows, count = pattern.counts[-2:]
-    return fit_into_keys((rows, pattern.format.sizes(pattern.shape)[-1]), count)
+    pos, crd = pattern.arrays[-1]
+    return fit_into_keys((len(pos) - 1, pattern.format.sizes(pattern.shape)[-1]), len(crd))
 
 
 @lru_cache(maxsize=1024)
@@ -162,15 +162,14 @@ def sorted_rows(pattern: Pattern, target: Format) -> tuple[Pattern, np.ndarray]:
     >>> sorted_rows(Pattern(unordered, (4,), arrays), Format("(i) -> (i // 2: dense, i % 2: compressed)"))[1].tolist()
     [1, 0]
     """
-    pos, crd = pattern.level_arrays(len(pattern.format.levels) - 1)
+    pos, crd = map(as_numpy, pattern.arrays[-1])
     rows, extents = _row_of_each(pos), (len(pos) - 1, pattern.format.sizes(pattern.shape)[-1])
     if pattern.format.parts != target.parts:  # rows are in order already
-        (first,), order, _ = sorted_columns([crd], extents[1:])
-        children = torch.from_numpy(rows).index_select(0, torch.from_numpy(order))
+        (first,), order = sorted_columns([crd], extents[1:])
         starts = starts_of(torch.from_numpy(first), extents[1], pattern.index_dtype)
-        return Pattern(target, pattern.shape, ((), (starts, children)), pattern.index_dtype), order
-    (_, second), order, is_first = sorted_columns((rows, crd), extents)
-    if is_first.all():
+        return Pattern(target, pattern.shape, ((), (starts, torch.from_numpy(rows.take(order)))), pattern.index_dtype), order
+    (_, second), order = sorted_columns((rows, crd), extents)
+    if in_order((rows, second)).all():
         pattern.remember("disorder", lambda: None)
     children = torch.from_numpy(second.astype(crd.dtype, copy=False))
     return Pattern(target, pattern.shape, (*pattern.arrays[:-1], (pattern.arrays[-1][0], children)), pattern.index_dtype), order
@@ -196,10 +195,8 @@ def sorted_list(
 
 
 def _row_of_each(pos: np.ndarray) -> np.ndarray:
-    """The row of each entry; repeats nonempty rows only, which may be few."""
-    lengths = pos[1:] - pos[:-1]
-    rows = lengths.nonzero()[0]
-    return rows.astype(pos.dtype).repeat(lengths[rows])
+    """The row of each entry."""
+    return np.arange(len(pos) - 1, dtype=pos.dtype).repeat(pos[1:] - pos[:-1])
 
 
 def nonzeros_of_few(values: torch.Tensor, format: Format) -> tuple[Pattern, torch.Tensor] | None:

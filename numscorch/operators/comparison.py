@@ -152,7 +152,7 @@ class _Lists(NamedTuple):
 
     def chosen(self, rows: np.ndarray, widths: np.ndarray, k: int, choose: Choose) -> tuple[torch.Tensor, torch.Tensor]:
         """Positions (-1: unstored) and coordinates (-1: a padding) of the entries that are chosen in rows read with these widths."""
-        (widths,), order, _ = sorted_columns([widths], [int(widths.max(initial=0)) + 1])
+        (widths,), order = sorted_columns([widths], [int(widths.max(initial=0)) + 1])
         numbers, places, parts = torch.from_numpy(rows[order]), torch.from_numpy(np.argsort(order)), []
         for start, stop in pairwise([0, *np.flatnonzero(np.diff(widths)) + 1, len(rows)]):
             width = int(widths[start]) if start < stop else 0
@@ -307,14 +307,15 @@ def ordered(A: SparseTensor) -> SparseTensor:
     ([0, 2], [2.0, 4.0])
     """
     target, derived = sorted_format(A.format), A.pattern.derived
-    is_new = not {"disorder", ("moved", target), ("converted", target)} & derived.keys()
+    moved, known = ("moved", target), ("converted", target)
+    is_new = not {"disorder", moved, known} & derived.keys()
     if is_new and sorts(A.pattern, target) and can_copy(plain := A.values.detach()):
         result = to_format(SparseTensor.trusted(A.pattern, plain), target)  # kernels sum repeated coordinates
-        if result.pattern.nnz == A.pattern.nnz and ("disorder" in derived or disorder(result.pattern) is None):
-            A.pattern.remember("disorder", lambda: None)
+        if result.pattern.nnz == A.pattern.nnz and (moved in derived or "disorder" in derived):
+            derived.setdefault("disorder", None)
             return to_format(A, target) if is_differentiated(A.values) else result
-        derived.pop(("moved", target), None)
-        derived.pop(("converted", target), None)
+        derived.pop(moved, None)
+        derived.pop(known, None)
     if A.pattern.remember("disorder", lambda: disorder(A.pattern)) is None:
         return to_format(A, target)
     return assemble(as_numpy(coordinates(A.pattern)), of_entries(A.pattern, A.values), A.pattern.shape, target)

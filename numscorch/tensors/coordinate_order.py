@@ -26,7 +26,7 @@ def sorting(columns: list[np.ndarray], sizes: Sequence[int], n: int) -> tuple[np
     if are_in_order(columns):
         return np.arange(n, dtype=np.int32 if n.bit_length() < INT32_BITS else np.int64), columns
     if fit_into_keys(sizes, n):
-        columns, order, _ = sorted_columns(columns, sizes)
+        columns, order = sorted_columns(columns, sizes)
         return order, columns
     order = np.arange(n)
     for column in reversed(columns):  # torch's stable radix sort is twice as fast as NumPy's
@@ -34,20 +34,24 @@ def sorting(columns: list[np.ndarray], sizes: Sequence[int], n: int) -> tuple[np
     return order, [column[order] for column in columns]
 
 
-def sorted_columns(columns: Sequence[np.ndarray], sizes: Sequence[int]) -> tuple[list[np.ndarray], np.ndarray, np.ndarray]:
+def sorted_columns(columns: Sequence[np.ndarray], sizes: Sequence[int]) -> tuple[list[np.ndarray], np.ndarray]:
     """Sort entries lexicographically by columns that :func:`fit_into_keys`.
 
     The coordinates of an entry and its position are packed into one integer. NumPy sorts plain integers with SIMD, 2 to 12 times as
-    fast as torch sorts keys with positions.
+    fast as torch sorts keys with positions. Few entries are sorted column by column: for 16-bit integers, NumPy has a radix sort.
 
     Returns:
-        The sorted columns, the stable sorting permutation, and for each entry whether it differs from the preceding one; int32 where
-        that fits.
+        The sorted columns, as int32 if that fits and many are sorted, and the stable sorting permutation.
 
-    >>> columns, order, is_first = sorted_columns([np.array([1, 0, 1]), np.array([0, 2, 0])], (2, 3))
-    >>> [column.tolist() for column in columns], order.tolist(), is_first.tolist()
-    ([[0, 1, 1], [2, 0, 0]], [1, 0, 2], [True, True, False])
+    >>> columns, order = sorted_columns([np.array([1, 0, 1]), np.array([0, 2, 0])], (2, 3))
+    >>> [column.tolist() for column in columns], order.tolist()
+    ([[0, 1, 1], [2, 0, 0]], [1, 0, 2])
     """
+    if len(columns[0]) * len(columns) ** 2 <= tuning.RADIX_SORTED and max(sizes) <= 1 << 16:
+        order = columns[-1].astype(np.uint16).argsort(kind="stable")
+        for column in columns[-2::-1]:
+            order = order.take(column.take(order).astype(np.uint16).argsort(kind="stable"))
+        return [column.take(order) for column in columns], order
     widths, bits = _widths_of(sizes), len(columns[0]).bit_length()
     dtype: type[np.integer[Any]] = np.uint32 if sum(widths) + bits <= INT32_BITS else np.int64
     key: Any = columns[0].astype(dtype)  # NumPy's type stubs lack in-place shifts of unsigned integers
@@ -60,12 +64,11 @@ def sorted_columns(columns: Sequence[np.ndarray], sizes: Sequence[int]) -> tuple
         key[start:end].sort()
     order = _low_bits(key, bits)
     key >>= bits
-    is_first = are_new(key)
     ordered = []
     for width in reversed(widths):
         ordered.append(_low_bits(key, width))
         key >>= width
-    return ordered[::-1], order, is_first
+    return ordered[::-1], order
 
 
 def _cuts(column: np.ndarray) -> list[int]:
@@ -75,7 +78,7 @@ def _cuts(column: np.ndarray) -> list[int]:
     ([0, 3], [0, 3])
     """
     firsts = column[:: tuning.SORTED_KEYS]
-    is_ordered = are_in_order([firsts]) and are_in_order([column])
+    is_ordered = len(firsts) > 1 and are_in_order([firsts]) and are_in_order([column])
     return [*(column.searchsorted(firsts).tolist() if is_ordered else [0]), len(column)]
 
 
