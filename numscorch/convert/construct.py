@@ -31,7 +31,7 @@ from ..tensors.sparse_tensor import SparseTensor
 from ..tensors.torch_layouts import BY_ROWS, COMPRESSED, compressed_pattern, hybrid_pattern
 from ..tensors.validate import disorder, validate
 from .conversions import can_copy, chosen_of, coalesced, list_for, to_format
-from .matrices import grouped, nonzeros_of_few, regrouped, sorted_list
+from .matrices import grouped, listing, nonzeros_of_few, regrouped, sorted_list
 
 F = TypeVar("F", bound=Callable[..., SparseTensor])
 COALESCE = "the tensor is only marked as coalesced: from_torch coalesces torch.sparse_coo_tensor(t.indices(), t.values(), t.shape)"
@@ -252,12 +252,7 @@ def from_coo(
         check_invariants=check_invariants,
         copy=copy,
     )
-    return owned(A, *_arrays(values)) if copy else A
-
-
-def _arrays(values: object) -> tuple[object, ...]:
-    """The values in a tuple if they must be copied, else an empty one: tensors are shared, as in torch's constructors."""
-    return () if isinstance(values, torch.Tensor) else (values,)
+    return owned(A, values) if copy and not isinstance(values, torch.Tensor) else A
 
 
 def _from_entries(
@@ -281,18 +276,19 @@ def _from_entries(
     if table.ndim != 2 or table.shape[0] != len(size):
         hint = "; did you mean indices.T?" if table.ndim == 2 and table.shape[1] == len(size) else ""
         raise SizeError(f"indices has shape {tuple(table.shape)}, but shape {size} needs ({len(size)}, nnz){hint}")
-    if table.shape[1] != len(entries):
-        raise SizeError(f"indices has {table.shape[1]} entries, but values has {len(entries)}: pass one value for each entry")
+    count = entries.numel()
+    if table.shape[1] != count:
+        raise SizeError(f"indices has {table.shape[1]} entries, but values has {count}: pass one value for each entry")
     array = as_numpy(table)
     if check_invariants:
         check_coordinates(array, size)
-    listed = list_for(target, size, len(entries))
+    listed = list_for(target, size, count)
     is_list, is_trusted = target == listed, suggestion is not None and not check_invariants
-    dtype = index_dtype_for(size, len(entries), array.dtype if is_list else None)
+    dtype = index_dtype_for(size, count, array.dtype if is_list else None)
     if listed is not None and (is_trusted or is_increasing(array, target.mode_order)):
-        rows = [row.to(torch_dtype_of(dtype), copy=copy) for row in table]  # apart, since CSR keeps one of them only
-        A = adopted(rows, entries, size, listed)
-        return A if is_list else noted(SparseTensor(regrouped(A.pattern, target), A.values), "a list of entries")
+        rows = [table[d].to(torch_dtype_of(dtype), copy=copy) for d in target.mode_order]  # apart, since CSR keeps one of them only
+        pattern = listing(rows, size, listed)
+        return SparseTensor(pattern, entries) if is_list else noted(SparseTensor(regrouped(pattern, target), entries), "a list of entries")
     by_rows = range(len(size))
     if suggestion is not None and check_invariants and not any(is_increasing(array, order) for order in (by_rows, target.mode_order)):
         raise disordered_entry(array, by_rows, suggestion)
@@ -306,11 +302,8 @@ def torch_dtype_of(index_dtype: np.dtype) -> torch.dtype:
 
 def adopted(indices: Sequence[torch.Tensor], values: torch.Tensor, shape: tuple[int, ...], format: Format) -> SparseTensor:
     """Create a COO tensor that shares sorted coordinates as its index arrays."""
-    count = len(values)
-    dtype = torch_dtype_of(index_dtype_for(shape, count, as_numpy(indices[0]).dtype))
-    rows = [indices[d].to(dtype).contiguous() for d in format.mode_order]
-    pos = torch.tensor([0, count], dtype=dtype)
-    return SparseTensor(Pattern(format, shape, ((pos, rows[0]), *((row,) for row in rows[1:]))), values)
+    dtype = torch_dtype_of(index_dtype_for(shape, len(values), as_numpy(indices[0]).dtype))
+    return SparseTensor(listing([indices[d].to(dtype) for d in format.mode_order], shape, format), values)
 
 
 def assemble(
@@ -385,7 +378,7 @@ def from_csr(
     if len(size) != 2:
         raise SizeError(f"from_csr takes a shape of 2 dimensions, not {size}: use from_coo")
     A = from_parts(CSR, as_indices(pos, "pos"), as_indices(crd, "crd"), as_values(values), size, assume_sorted, check_invariants)
-    return owned(A, pos, crd, *_arrays(values)) if copy else A
+    return owned(A, pos, crd, *([] if isinstance(values, torch.Tensor) else [values])) if copy else A
 
 
 def from_parts(

@@ -56,6 +56,19 @@ def list_format(format: Format) -> Format:
     return Format(COO(format.order).levels, format.parts)
 
 
+def listing(columns: Sequence[torch.Tensor], shape: tuple[int, ...], format: Format) -> Pattern:
+    """The list of entries whose coordinates, one array for each level, are sorted. Contiguous arrays are shared.
+
+    >>> [[array.tolist() for array in level] for level in listing([torch.tensor([0, 1]), torch.tensor([2, 0])], (2, 3), COO(2)).arrays]
+    [[[0, 2], [0, 1]], [[2, 0]]]
+    """
+    first, *others = (column.contiguous() for column in columns)
+    pos = np.array([0, first.numel()], as_numpy(first).dtype)
+    pattern = Pattern(format, shape, ((torch.from_numpy(pos), first), *((column,) for column in others)), pos.dtype.name)
+    pattern.counts = (first.numel(),) * len(columns)
+    return pattern
+
+
 def regrouped(pattern: Pattern, target: Format) -> Pattern:
     """Convert a pattern to a format that :func:`can_regroup` accepts. O(nnz + rows).
 
@@ -122,7 +135,7 @@ def sorts(pattern: Pattern, target: Format) -> bool:
     if not _can_sort(pattern.format, target):
         return False
     pos, crd = pattern.arrays[-1]
-    return fit_into_keys((len(pos) - 1, pattern.format.sizes(pattern.shape)[-1]), len(crd))
+    return fit_into_keys((pos.numel() - 1, pattern.format.sizes(pattern.shape)[-1]), crd.numel())
 
 
 @lru_cache(maxsize=1024)
@@ -188,10 +201,8 @@ def sorted_list(
     slots = None if is_first.all() else np.cumsum(is_first) - 1
     columns = columns if slots is None else [column[is_first] for column in columns]
     wanted = index_dtype_for(shape, len(columns[0]), dtype)
-    first, *others = _tensors(*(column.astype(wanted, copy=columns is given) for column in columns))
-    arrays = ((*_tensors(np.array([0, len(first)], wanted)), first), *((column,) for column in others))
-    pattern = Pattern(list_format(format), shape, arrays, wanted.name)
-    return (pattern if format == pattern.format else regrouped(pattern, format)), slots, order
+    ordered = _tensors(*(column.astype(wanted, copy=columns is given) for column in columns))
+    return regrouped(listing(ordered, shape, list_format(format)), format), slots, order
 
 
 def _row_of_each(pos: np.ndarray) -> np.ndarray:
@@ -215,9 +226,7 @@ def nonzeros_of_few(values: torch.Tensor, format: Format) -> tuple[Pattern, torc
     places = np.flatnonzero(flat != 0)
     dtype = index_dtype_for(shape, len(places))
     columns = _tensors(*(column.astype(dtype) for column in np.unravel_index(places, shape)))
-    arrays = ((*_tensors(np.array([0, len(places)], dtype)), columns[0]), *((column,) for column in columns[1:]))
-    pattern = Pattern(COO(len(shape)), shape, arrays, dtype.name)
-    return (pattern if format == pattern.format else regrouped(pattern, format)), torch.from_numpy(flat[places])
+    return regrouped(listing(columns, shape, COO(len(shape))), format), torch.from_numpy(flat[places])
 
 
 @lru_cache(maxsize=1024)
