@@ -47,7 +47,6 @@ class Problem(Scheduled):
         requested: format to which the result is converted afterwards, if any.
         layout: layout to which dense tensors are copied, if any.
         rows: allocated length of the first non-unit dimension of a dense result, if padded.
-        spaced: whether the rows of a dense result are padded, see ``relayout.row_length``.
         members: statements of a fused kernel that run before ``stmt``.
         outer: variables of the loops that ``members`` and ``stmt`` share.
         slabs: slabs of an index, if the kernel computes one slab per call.
@@ -65,7 +64,6 @@ class Problem(Scheduled):
     requested: Format | None = None
     layout: Relayout | None = None
     rows: int | None = None
-    spaced: bool = False
     members: tuple[Assignment, ...] = ()
     outer: tuple[IndexVar, ...] = ()
     slabs: Slabs | None = None
@@ -124,7 +122,7 @@ def _problem_of(
     if padded is not None and not problem.result.is_dense:
         padded, problem = None, _assemble_problem(accesses, target, format, wanted)
     rows = None if padded is None else prod(accesses.extents[var] for var in splitting.variables(padded))
-    return replace(problem, layout=layout, rows=rows, spaced=request.form.spaced or last is not None)
+    return replace(problem, layout=layout, rows=rows)
 
 
 def _assemble_problem(accesses: Accesses, target: Target, format: Format | str | None, wanted: Format | None) -> Problem:

@@ -104,6 +104,15 @@ def row_length(size: int) -> int:
     return LINE * (lines | 1) if lines >= tuning.PADDED_ROW else size
 
 
+def spaced_with_last(shape: Sequence[int], last: int) -> tuple[int, ...]:
+    """The shape of the memory of a copy whose dimension ``last`` is contiguous and padded.
+
+    >>> spaced_with_last((512, 3, 4), 0)
+    (3, 4, 528)
+    """
+    return (*shape[:last], *shape[last + 1 :], row_length(shape[last]))
+
+
 def strides_with_last(shape: Sequence[int], last: int | None) -> tuple[int, ...]:
     """Strides, in values, of a tensor whose dimension ``last`` is contiguous and padded; row-major and unpadded if it is None.
 
@@ -112,7 +121,7 @@ def strides_with_last(shape: Sequence[int], last: int | None) -> tuple[int, ...]
     """
     if last is None:
         return row_major(shape)
-    outer = row_major((*shape[:last], *shape[last + 1 :], row_length(shape[last])))
+    outer = row_major(spaced_with_last(shape, last))
     return (*outer[:last], 1, *outer[last:-1])
 
 

@@ -8,14 +8,13 @@ from collections.abc import Sequence
 from contextlib import suppress
 from math import prod
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 
 from ..errors import NumscorchError, SizeError
 from ..ir.format import CSF, CSR, Format, named_formats
-from .buffer_pool import LARGEST, LINE, SMALLEST, room
+from .buffer_pool import LARGEST, SMALLEST, room
 from .threads import workers
 
 UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
@@ -36,21 +35,16 @@ def address(array: np.ndarray) -> int:
     return array.__array_interface__["data"][0]
 
 
-def aligned(shape: Sequence[int], dtype: Any, zeroed: bool = False) -> np.ndarray:
-    """An array that starts at a cache line, so that no register load crosses one. Large arrays come from the buffer pool.
+def aligned(shape: Sequence[int], dtype: torch.dtype, zeroed: bool = False) -> torch.Tensor:
+    """A tensor that starts at a cache line, so that no register load crosses one. Large ones come from the buffer pool.
 
-    >>> aligned((2, 3), np.float32).ctypes.data % LINE
+    >>> aligned((2, 3), torch.float32).data_ptr() % 64
     0
     """
-    itemsize = np.dtype(dtype).itemsize
-    if SMALLEST <= prod(shape) * itemsize <= LARGEST:
-        buffer = room(tuple(shape), dtype)
-        if zeroed:
-            buffer.fill(0)
-        return buffer
-    memory = (np.zeros if zeroed else np.empty)(prod(shape) + LINE // itemsize, dtype)
-    start = -memory.ctypes.data % LINE // itemsize
-    return memory[start : start + prod(shape)].reshape(shape)
+    if SMALLEST <= prod(shape) * dtype.itemsize <= LARGEST:
+        buffer = torch.from_numpy(room(tuple(shape), str(dtype).removeprefix("torch.")))
+        return buffer.zero_() if zeroed else buffer
+    return (torch.zeros if zeroed else torch.empty)(shape, dtype=dtype, device="cpu")
 
 
 def check_memory(shape: Sequence[int], itemsize: int, where: object) -> None:

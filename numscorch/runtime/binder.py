@@ -20,7 +20,7 @@ from ..codegen.kernel import Kernel, PlainKernel
 from ..codegen.long_sums import LEVELS, scattered
 from ..codegen.workspaces import arrays_of, has_level, workspaces_of
 from ..frontend.problem import Problem
-from ..frontend.relayout import row_length, with_last
+from ..frontend.relayout import spaced_with_last
 from ..frontend.requests import NAMES, Operand, row_major
 from ..ir import index as ix
 from ..ir.derived_formats import flattened, realized
@@ -35,6 +35,7 @@ from ..machine.buffer_pool import SMALLEST, room
 from ..machine.memory import address, aligned, check_memory, check_parts, check_workspace, flat
 from ..schedule import tuning
 from ..schedule.scatter_blocks import in_memory, outer_of
+from ..tensors.ledgers import note
 from ..tensors.methods import METHODS
 from ..tensors.sparse_tensor import SparseTensor
 from .blocks import coordinate_cuts, cuts_of, longest_row, placed, placed_equally, shared_out, sharing_workers, split_rows
@@ -50,7 +51,7 @@ BINDS = "bind_"  # prefix of names in the scope that stand for functions of the 
 BLOCK_ARRAYS = ("partial", "starts", "bounds")  # arrays with a part for each block
 CALLED = (  # functions that generated code calls
     *(coordinate_cuts, cuts_of, placed, placed_equally, longest_row, shared_out, sharing_workers, split_rows),
-    *(check_memory, check_parts, check_workspace, address, aligned, flat, room),
+    *(check_memory, check_parts, check_workspace, address, aligned, flat, note, room),
 )
 
 
@@ -58,7 +59,7 @@ class Binder:
     """Writes and compiles the function of one plan."""
 
     def __init__(self, problem: Problem, stmt: ix.Stmt, kernel: Kernel, operands: Sequence[Operand], parallel: bool, into: bool = False):
-        self.into = into  # whether the function takes an array for the result, after the operands
+        self.into = into  # whether the function takes a tensor for the result, after the operands
         self.parallel = parallel and kernel.source.program.parallel  # whether several workers may run
         self.problem, self.stmt, self.kernel, self.operands = problem, stmt, kernel, operands
         self.result, self.spaces, self.beside = problem.result, workspaces_of(stmt), ix.returned_by(stmt)
@@ -93,15 +94,17 @@ class Binder:
 
     def function(self) -> Bind:
         """Compile ``bind`` from its source."""
-        results = [self.result_expression(), *(f"torch.from_numpy({access.tensor.name})" for access in self.beside)]
+        results = ["R", *(f"torch.from_numpy({access.tensor.name})" for access in self.beside)]
         shapes = {access.tensor.name: [self.problem.extents[var] for var in access.indices] for access in self.beside}
         return self.compile_body(
             [
                 *self.patterns(),
-                *self.allocation(),
-                *(["T = torch.from_numpy(C)"] if self.kernel.is_compiled else []),
+                *self.copies(),
+                f"T = {self.memory()}",
+                *([] if self.kernel.is_compiled else ["C = T.numpy()"]),
                 *(f"{name} = np.empty({self.numbers_of(shape)}, dtype)" for name, shape in shapes.items()),
                 *self.call(),
+                *self.result_lines(),
                 f"return {', '.join(results)}",
             ]
         )
@@ -185,8 +188,8 @@ class Binder:
         if param.what != "vals":
             return f"p{at}_{self.view_number(param)}" if param.is_array else None
         if operand.format.is_dense:
-            is_read = self.problem.layout is None or at not in self.problem.layout.operands
-            return f"o{at}.data_ptr()" if is_read and DTYPES[operand.dtype].kind != "complex" else None
+            name = "X" if at in self.copied else "o"
+            return f"{name}{at}.data_ptr()" if DTYPES[operand.dtype].kind != "complex" else None
         return f"a{at}" if self.reads_values(at) else None
 
     def workspace_lines(self) -> list[str]:
@@ -280,10 +283,29 @@ class Binder:
             return [unpacked, f"V{at} = P{at}.take_views() if {moved} else P{at}.taken"]
         return [unpacked, f"if {moved}:", f"    P{at}.take_views()", f"    {unpacked}"]
 
-    def allocation(self) -> list[str]:
-        """Lines that set C to memory for the result, filled with zeros if the kernel may skip entries."""
+    def copies(self) -> list[str]:
+        """Lines that copy dense operands to the kernel's layout: X0, X1, ..."""
+        lines = []
+        for at, last in self.copied.items():
+            operand = self.operands[at]
+            size = self.numbers_of(spaced_with_last(operand.shape, last))
+            lines += [*self.noted(operand.shape), f"X{at} = aligned({size}, torch.{operand.dtype})", f"L{at}(o{at}, X{at})"]
+        return lines
+
+    def noted(self, shape: Sequence[int]) -> list[str]:
+        """Lines that add the copy of a dense tensor to the ledgers; calls for slabs add no copies."""
+        size = self.number(prod(shape) * self.result.type.itemsize)
+        return [] if self.into else [f"note('copy', 'a dense tensor with another dimension contiguous', {size})"]
+
+    @property
+    def copied(self) -> Mapping[int, int]:
+        """The dense operands that are copied to another layout, and their dimension that becomes contiguous."""
+        return {} if self.problem.layout is None else self.problem.layout.operands
+
+    def memory(self) -> str:
+        """Expression for the memory of the result, filled with zeros if the kernel may skip entries."""
         if self.into and self.last is None:
-            return ["C = into"]
+            return "into"
         zeroed, fill = self.kernel.source.program.zeroed, self.fill()
         if self.result.shares is not None:
             size, is_large = f"P{self.shared}.counts[-1]", self.is_large(self.operands[self.shared].counts[-1:])
@@ -292,21 +314,17 @@ class Binder:
             shape = self.written_shape
             if self.problem.rows is not None:
                 shape = (self.problem.rows, *shape[self._first_long_dimension(shape) + 1 :])
-            size, is_large = self.numbers_of(self.spaced(shape)), self.is_large(shape)
+            size, is_large = self.numbers_of(shape), self.is_large(shape)
         if zeroed and fill:
-            return [f"C = np.full({size}, {fill}, dtype)"]
-        if self.problem.spaced and self.result.shares is None:
-            return [f"C = aligned({size}, dtype, {zeroed})"]
+            return f"torch.from_numpy(np.full({size}, {fill}, dtype))"
+        if self.last is not None:
+            return f"aligned({size}, torch.{self.result.dtype}, {zeroed})"
         gaps = self.result.shares is not None and self.problem.format.has_gaps
-        return [f"C = {'np.zeros' if zeroed or gaps else 'room' if is_large else 'np.empty'}({size}, dtype)"]
+        return f"torch.from_numpy({'np.zeros' if zeroed or gaps else 'room' if is_large else 'np.empty'}({size}, dtype))"
 
     def is_large(self, shape: Sequence[int]) -> bool:
         """Whether a result is large enough for pooled memory."""
         return prod(shape) * self.result.type.itemsize >= SMALLEST
-
-    def spaced(self, shape: Sequence[int]) -> tuple[int, ...]:
-        """The shape of a result's memory, whose rows may be padded."""
-        return (*shape[:-1], row_length(shape[-1])) if self.problem.spaced else tuple(shape)
 
     def fill(self) -> float:
         """The value of places that the kernel does not visit; the identity if a reduced dimension has size 0."""
@@ -365,8 +383,8 @@ class Binder:
         if not operand.format.is_dense:
             view = f"(o{at}._view if o{at}._view is not None and o{at}._values.data_ptr() == o{at}._address else o{at}.viewed)"
             return view if self.reads_values(at) else f"M{at}.tensor(torch.from_numpy({view})).numpy()"
-        if self.problem.layout is not None and at in self.problem.layout.operands:
-            return f"flat(L{at}(o{at}))"
+        if at in self.copied:
+            return f"X{at}.numpy().ravel()"
         if operand.strides != row_major(operand.shape):
             return f"flat(o{at})"
         if DTYPES[operand.dtype].kind == "complex":  # NumPy has no lazily conjugated arrays
@@ -396,26 +414,31 @@ class Binder:
             return f"placed({how}, P{NAMES.index(largest.tensor.name)}, {self.pieces})"
         return f"placed_equally({self.number(self.problem.extents[loop.var])}, {self.pieces})"
 
+    def result_lines(self) -> list[str]:
+        """Lines that set R to the result in its public type: a row-major tensor, or a SparseTensor with the pattern of an operand."""
+        if self.last is None:
+            return [f"R = {self.result_expression()}"]
+        shape = self.problem.shape
+        size = self.numbers_of(shape)
+        target = "into" if self.into else f"torch.from_numpy({'room' if self.is_large(shape) else 'np.empty'}({size}, dtype))"
+        return [*self.noted(shape), f"R = {target}", f"L{len(self.operands)}(T, R)"]
+
     def result_expression(self) -> str:
-        """Expression for the result in its public type: a row-major tensor, or a SparseTensor with the (permuted) pattern of an operand."""
+        """Expression for a result that the kernel writes; the pattern of an operand may be permuted."""
         if self.result.shares is not None:
             pattern, permutation = f"P{self.shared}", self.problem.permutation
             if permutation != tuple(range(len(permutation))):
                 pattern += f".permuted({permutation})"
-            return f"trusted({pattern}, {'T' if self.kernel.is_compiled else 'torch.from_numpy(C)'})"
-        shape, text = self.written_shape, "C"
-        if self.problem.rows is not None:
-            text = f"C[:{self.number(shape[self._first_long_dimension(shape)])}].reshape({self.numbers_of(self.spaced(shape))})"
-        if self.spaced(shape) != shape:
-            text = f"{text}[..., :{self.number(shape[-1])}]"
-        text = "T" if text == "C" and self.kernel.is_compiled else f"torch.from_numpy({text})"
-        return text if self.last is None else f"L{len(self.operands)}({text}{', into' if self.into else ''})"
+            return f"trusted({pattern}, T)"
+        shape = self.problem.shape
+        if self.problem.rows is None:
+            return "T"
+        return f"T[:{self.number(shape[self._first_long_dimension(shape)])}].reshape({self.numbers_of(shape)})"
 
     @property
     def written_shape(self) -> tuple[int, ...]:
-        """The shape of a dense result in the order of dimensions in which the kernel writes it."""
-        shape = self.problem.shape
-        return tuple(shape if self.last is None else with_last(shape, self.last))
+        """The shape of the memory of a dense result, in the order of dimensions in which the kernel writes it."""
+        return tuple(self.problem.shape) if self.last is None else spaced_with_last(self.problem.shape, self.last)
 
     @staticmethod
     def _first_long_dimension(shape: Sequence[int]) -> int:

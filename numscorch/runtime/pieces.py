@@ -132,14 +132,14 @@ def _in_slabs(slabs: Slabs, problem: Problem, run: Callable[..., Any], shape: tu
     dtype, starts = getattr(np, problem.result.dtype), slab_starts(shape[0], size)
 
     def run_slabs(*operands: Any) -> torch.Tensor:
-        result = room(shape, dtype)
+        result = torch.from_numpy(room(shape, dtype))
         for at in problem.layout.operands if problem.layout is not None else ():
             note("copy", "a dense tensor with another dimension contiguous", operands[at].nbytes)
         note("copy", "a dense tensor with another dimension contiguous", result.nbytes)
         for start in starts:
             pieces = [o.narrow(slabs.dimensions[at], start, size) if at in slabs.dimensions else o for at, o in enumerate(operands)]
             run(*pieces, result[start : start + size])
-        return torch.from_numpy(result)
+        return result
 
     return run_slabs
 
@@ -191,7 +191,7 @@ class Packing:
     """The copies of dense tensors in panels, and of the result back; ``names`` are the indices of the tensors."""
 
     def __init__(self, panels: Panels, names: Subscripts, operands: Sequence[Operand], result: Operand, copying: Copying):
-        self.panels, self.names, self.result, self.dtype = panels, names, result, getattr(np, result.dtype)
+        self.panels, self.names, self.result, self.dtype = panels, names, result, getattr(torch, result.dtype)
         self.last = names.result.index(panels.index)
         self.buffers = {at: panels.shape(operands[at].shape, dimension) for at, dimension in panels.dimensions.items()}
         whole = tuple(panels.padded.get(name, size) for name, size in zip(names.result, result.shape, strict=True))
@@ -237,12 +237,12 @@ class Packing:
         rows = (slice(None), *inside[:last], *inside[last + 1 :])
 
         def run_panels(*operands: Any) -> torch.Tensor:
-            result, sums = torch.from_numpy(room(self.result.shape, self.dtype)), aligned(self.sums, self.dtype)
+            result, sums = torch.from_numpy(room(self.result.shape, self.result.dtype)), aligned(self.sums, self.dtype)
             copies = {at: aligned(shape, self.dtype) for at, shape in self.buffers.items()}
             for tensor in (*(operands[at] for at in copies), result):
                 note("copy", "a dense tensor in panels", tensor.nbytes)
-            arguments = [torch.from_numpy(copies[at]) if at in copies else operand for at, operand in enumerate(operands)]
-            summed = torch.from_numpy(sums)[rows]
+            arguments = [copies.get(at, operand) for at, operand in enumerate(operands)]
+            summed = sums[rows]
             for parts in self.groups:
                 for (at, dimension), (into, start, number) in product(dimensions.items(), parts):
                     self.packs[at, number](self.view(operands[at], dimension, start, number), copies[at][into])
@@ -250,7 +250,7 @@ class Packing:
                 for into, start, number in parts:
                     written = self.view(result, last, start, number)
                     if written.is_contiguous():
-                        self.unpacks[number](summed[into], written.numpy())
+                        self.unpacks[number](summed[into], written)
                     else:
                         written.copy_(summed[into].movedim(0, last).movedim(-1, last + 1))
             return result

@@ -32,7 +32,6 @@ from ..machine import guards
 from ..machine.target import host
 from ..schedule import Step, schedule
 from ..schedule.parallel import pays
-from ..tensors.ledgers import note
 from ..tensors.modes import made_outside
 from ..tensors.sparse_tensor import SparseTensor
 from .assembling_binder import AssemblingBinder
@@ -210,7 +209,7 @@ def _kind_and_sizes(operands: Sequence[Any]) -> tuple[list[Hashable], tuple[int,
 
 
 def _kind_of(request: Request, described: Sequence[Operand], format: Format | str | None, into: bool = False) -> PlanKind:
-    """Schedule, generate and compile a request; with ``into``, its function also takes an array for a dense result."""
+    """Schedule, generate and compile a request; with ``into``, its function also takes a tensor for a dense result."""
     request, problem, steps, source = compile_tuned(request, described, format)
     kernel = kernel_for(source)
     if (at := operand_to_cut(request, problem, described)) is not None:
@@ -241,7 +240,7 @@ def _bind(request: Request, problem: Problem, stmt: ix.Stmt, kernel: Kernel, des
         binder: Binder = AssemblingBinder(problem, stmt, kernel, described, parallel, before)
     else:
         binder = Binder(problem, stmt, kernel, described, parallel, into)
-    binder.scope |= {f"{BINDS}L{at}": copy for at, copy in _copies(problem, described, into).items()}
+    binder.scope |= {f"{BINDS}L{at}": copy for at, copy in _copies(problem, described).items()}
     return binder.function()
 
 
@@ -279,11 +278,10 @@ def _in_parts(request: Request, at: int) -> Bind:
     return lambda sizes: run
 
 
-def _copies(problem: Problem, operands: Sequence[Operand], into: bool) -> dict[int, Bind]:
+def _copies(problem: Problem, operands: Sequence[Operand]) -> dict[int, Bind]:
     """For each dense operand that is copied to the kernel's layout, by its number: a function from sizes to the copying function.
 
-    The number after the last operand stands for the copy of the result to its own layout; with ``into``, that function takes the
-    array to write to as an argument.
+    The number after the last operand stands for the copy of the result to its own layout.
     """
     layout = problem.layout
     if layout is None:
@@ -293,34 +291,21 @@ def _copies(problem: Problem, operands: Sequence[Operand], into: bool) -> dict[i
         shape = with_last(problem.shape, layout.result)
         operand = Operand(dense(len(shape)), shape, problem.result.dtype, strides=strides_with_last(shape, len(shape) - 1))
         request = moving(len(shape), layout.result, back=True)
-        copies[len(operands)] = _copy_functions(request, operand, into)
-    return copies if into else {at: _record_copy(bind) for at, bind in copies.items()}
+        copies[len(operands)] = _copy_functions(request, operand)
+    return copies
 
 
-def _copy_functions(request: Request, operand: Operand, into: bool = False) -> Bind:
-    """A function from a problem's sizes, from which the operand's sizes are computed, to the function that copies the operand."""
-    key, given = (request, into, operand.dtype, operand.is_row_major), sizes_of([operand])
-    kind = _decisions(key).of(given, lambda symbols: _kind_of(request, with_sizes([operand], symbols), None, into))
+def _copy_functions(request: Request, operand: Operand) -> Bind:
+    """A function from a problem's sizes, from which the operand's sizes are computed, to the function that copies it to a tensor."""
+    key, given = (request, "into", operand.dtype, operand.is_row_major), sizes_of([operand])
+    kind = _decisions(key).of(given, lambda symbols: _kind_of(request, with_sizes([operand], symbols), None, into=True))
     own_sizes = computing(text_of(given))
     return lambda sizes: kind.bind(own_sizes(sizes))
 
 
 def _copy_into(subscripts: Subscripts, operand: Operand) -> Callable[..., Any]:
-    """The function that copies a dense tensor of known sizes to an array with its dimensions in another order."""
-    return _copy_functions(plain_request(subscripts), operand, into=True)(())
-
-
-def _record_copy(bind: Bind) -> Bind:
-    def recording(sizes: Sequence[int]) -> Callable[..., Any]:
-        copy = bind(sizes)
-
-        def run(tensor: Any) -> Any:
-            note("copy", "a dense tensor with another dimension contiguous", tensor.nbytes)
-            return copy(tensor)
-
-        return run
-
-    return recording
+    """The function that copies a dense tensor of known sizes to a tensor with its dimensions in another order."""
+    return _copy_functions(plain_request(subscripts), operand)(())
 
 
 @contextmanager
