@@ -33,6 +33,8 @@ def loop(var: IndexVar, env: Env, lattice: Lattice, case: Case, bounds: Bounds |
         return ()
     if not iterators:
         coord, (start, stop) = Var(var.name), bounds or env.bounds(var)
+        if (start, stop) == (Const(0), Const(1)):
+            return case(env.bind(var, start), frozenset())
         return (For(coord, start, stop, case(env.bind(var, coord), frozenset())),)
     if bounds is None and (walked := _walked_alone(iterators, lattice)) is not None:
         return bounded_loop(var, walked, iterators, env, lambda inner: case(inner, frozenset()))

@@ -115,7 +115,10 @@ class Env:
         return mode_of(access, level, self.coords, positions[level - 1] if level else Segment(Const(0)))
 
     def extent(self, var: IndexVar) -> Expr:
-        """Return the extent of a variable: a constant if a level fixes it, else its run-time size."""
+        """Return the extent of a variable: a constant if a level fixes it, 1 if the result has size 1 there, else its run-time size."""
+        result = self.assembly.access
+        if dict(zip(result.indices, result.tensor.strides, strict=False)).get(var) == "0":
+            return Const(1)
         for access in self.operands:
             for at, level in enumerate(access.tensor.format.levels):
                 if level.extent is not None and access.level_var(at) == var:
