@@ -38,8 +38,7 @@ def matmul(input: Any, other: Any, *, out: Any = None) -> Any:
 
 def _matrix_product(name: str, required: tuple[int, int] | None, left: Any, right: Any, out: Any) -> Any:
     """Check ranks and inner sizes, and compute the matrix product; ``required``: the ranks, or None for any."""
-    first = left.pattern.shape if type(left) is SparseTensor else _shape_of(left)
-    second = right.shape if type(right) is torch.Tensor else _shape_of(right)
+    first, second = _shape_of(left), _shape_of(right)
     ranks = len(first), len(second)
     if ranks != required:
         _check_ranks(name, ranks, required)
@@ -83,7 +82,7 @@ def _shape_of(operand: Any) -> tuple[int, ...]:
     """
     if type(operand) is SparseTensor:
         return operand.pattern.shape
-    if not isinstance(operand, torch.Tensor | SparseParameter):
+    if type(operand) is not torch.Tensor and not isinstance(operand, torch.Tensor | SparseParameter):
         way_out = converter(operand) or "torch.as_tensor"
         raise OperandError(f"matmul takes tensors, not {type(operand).__name__}: wrap it with {way_out}")
     return operand.shape
