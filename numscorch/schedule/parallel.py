@@ -17,6 +17,7 @@ from ..ir.index import (
     Stmt,
     Tag,
     Tile,
+    Transpose,
     Vector,
     Where,
     accesses_in,
@@ -84,6 +85,8 @@ def _tag_outermost(stmt: Stmt, facts: Facts, within: tuple[IndexVar, ...] = ()) 
             return replace(stmt, tag=Parallel()), f"parallel blocks of {var}, with disjoint results"
         case Where(Assignment(lhs), Forall(var, _, Serial()) as producer) if lhs.tensor.is_scalar and _can_be_summed(producer):
             return replace(stmt, producer=replace(producer, tag=Parallel())), f"parallel blocks of {var}, with a partial sum each"
+        case Forall(_, Forall(var), Transpose()):
+            return stmt, f"parallel parts of {var}, with disjoint results"
         case Where(Assignment(), Forall(tag=FlatSum())):
             return stmt, "parallel blocks of positions, with a partial sum each"
         case _:
@@ -98,7 +101,7 @@ def runs_in_blocks(tag: Tag) -> bool:
 def steps_of(stmt: Stmt, facts: Facts) -> float:
     """Estimate the steps of the innermost loop; a step handles a register of lanes, or a few gathered values."""
     tags = [loop.tag for loop in loops_of(stmt)]
-    lanes = max((tag.lanes for tag in tags if isinstance(tag, Vector | FlatSum)), default=1)
+    lanes = max((tag.lanes for tag in tags if isinstance(tag, Vector | FlatSum | Transpose)), default=1)
     gathers = tuning.STEPS_OF_A_GATHER if any(isinstance(tag, Positions) for tag in tags) else 1
     return work_of(stmt, facts) / max(lanes, gathers)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import prod
+
 import pytest
 import torch
 from fresh import forget_plans
@@ -12,6 +14,7 @@ from numscorch.frontend.relayout import moving, slab_starts, spaced_with_last
 from numscorch.frontend.requests import einsum_request, plain_request, scheduled
 from numscorch.ir.format import Format
 from numscorch.ir.index import Transpose, loops_of
+from numscorch.machine import threads
 from numscorch.machine.memory import aligned
 from numscorch.runtime import plans
 from numscorch.schedule import tuning
@@ -37,10 +40,13 @@ def eager(plain: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_copies(shape: tuple[int, ...], target: Target, plain: pytest.MonkeyPatch) -> None:
     plain.setattr(plans, "host", lambda: target)
+    plain.setattr(tuning, "PARALLEL_STEPS", 0)
+    plain.setattr(threads, "workers", lambda: 1 if target.registers == 32 else 3)
     for last in range(len(shape) - 1):
         for dtype in (torch.float32, torch.float64):
             x = numbers(*shape, dtype=dtype)
-            moved, back = aligned(spaced_with_last(shape, last), dtype)[..., : shape[last]], torch.empty(shape, dtype=dtype)
+            spaced = spaced_with_last(shape, last)
+            moved, back = aligned(prod(spaced), dtype).view(spaced)[..., : shape[last]], torch.empty(shape, dtype=dtype)
             plans._copy_functions(moving(len(shape), last), plans.describe(x))(())(x, moved)
             assert torch.equal(moved, x.movedim(last, -1))
             plans._copy_functions(moving(len(shape), last, back=True), plans.describe(moved))(())(moved, back)
@@ -50,6 +56,7 @@ def test_copies(shape: tuple[int, ...], target: Target, plain: pytest.MonkeyPatc
 def test_transposes_use_registers(plain: pytest.MonkeyPatch) -> None:
     plan = plans.make_plan(moving(2, 0), (numbers(64, 48),), None)
     assert any(isinstance(loop.tag, Transpose) for loop in loops_of(plan.steps[-1].stmt))
+    assert "parallel parts of a, with disjoint results" in plan.steps[-1].why
 
 
 @pytest.mark.parametrize("fmt", [ns.CSR, ns.CSC, ns.COO(2), ns.DCSR, ns.ELL, ns.BCSR(4, 2), Format("sd")], ids=str)
