@@ -35,16 +35,17 @@ def address(array: np.ndarray) -> int:
     return array.__array_interface__["data"][0]
 
 
-def aligned(shape: Sequence[int], dtype: torch.dtype, zeroed: bool = False) -> torch.Tensor:
-    """A tensor that starts at a cache line, so that no register load crosses one. Large ones come from the buffer pool.
+def aligned(size: int, dtype: torch.dtype, zeroed: bool = False) -> torch.Tensor:
+    """A 1-D tensor that starts at a cache line, so that no register load crosses one. Large ones come from the buffer pool.
 
-    >>> aligned((2, 3), torch.float32).data_ptr() % 64
+    >>> aligned(6, torch.float32).data_ptr() % 64
     0
     """
-    if SMALLEST <= prod(shape) * dtype.itemsize <= LARGEST:
-        buffer = torch.from_numpy(room(tuple(shape), str(dtype).removeprefix("torch.")))
-        return buffer.zero_() if zeroed else buffer
-    return (torch.zeros if zeroed else torch.empty)(shape, dtype=dtype, device="cpu")
+    if SMALLEST <= size * dtype.itemsize <= LARGEST:
+        memory = torch.from_numpy(room(size, str(dtype).removeprefix("torch.")))
+    else:
+        memory = torch.empty(size, dtype=dtype, device="cpu")
+    return memory.zero_() if zeroed else memory
 
 
 def check_memory(shape: Sequence[int], itemsize: int, where: object) -> None:

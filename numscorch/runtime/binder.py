@@ -20,7 +20,7 @@ from ..codegen.kernel import Kernel, PlainKernel
 from ..codegen.long_sums import LEVELS, scattered
 from ..codegen.workspaces import arrays_of, has_level, workspaces_of
 from ..frontend.problem import Problem
-from ..frontend.relayout import spaced_with_last
+from ..frontend.relayout import Relayout, spaced_with_last
 from ..frontend.requests import NAMES, Operand, row_major
 from ..ir import index as ix
 from ..ir.derived_formats import flattened, realized
@@ -64,7 +64,8 @@ class Binder:
         self.problem, self.stmt, self.kernel, self.operands = problem, stmt, kernel, operands
         self.result, self.spaces, self.beside = problem.result, workspaces_of(stmt), ix.returned_by(stmt)
         self.accesses = {a.tensor.name: a for a in ix.operands_of(stmt)}
-        self.strides = problem.strides
+        self.strides, layout = problem.strides, problem.layout or Relayout("", {}, None)
+        self.copied, self.last = layout.operands, layout.result  # the dimensions that copies of operands and of the result have last
         self.numbers: dict[str, str] = {}  # variables of ``bind``, by their text
         self.checks: list[str] = []  # lines of ``bind``
         self.scope: dict[str, Any] = {
@@ -288,7 +289,7 @@ class Binder:
         lines = []
         for at, last in self.copied.items():
             operand = self.operands[at]
-            size = self.numbers_of(spaced_with_last(operand.shape, last))
+            size = self.number(prod(spaced_with_last(operand.shape, last)))
             lines += [*self.noted(operand.shape), f"X{at} = aligned({size}, torch.{operand.dtype})", f"L{at}(o{at}, X{at})"]
         return lines
 
@@ -296,11 +297,6 @@ class Binder:
         """Lines that add the copy of a dense tensor to the ledgers; calls for slabs add no copies."""
         size = self.number(prod(shape) * self.result.type.itemsize)
         return [] if self.into else [f"note('copy', 'a dense tensor with another dimension contiguous', {size})"]
-
-    @property
-    def copied(self) -> Mapping[int, int]:
-        """The dense operands that are copied to another layout, and their dimension that becomes contiguous."""
-        return {} if self.problem.layout is None else self.problem.layout.operands
 
     def memory(self) -> str:
         """Expression for the memory of the result, filled with zeros if the kernel may skip entries."""
@@ -311,14 +307,14 @@ class Binder:
             size, is_large = f"P{self.shared}.counts[-1]", self.is_large(self.operands[self.shared].counts[-1:])
         else:
             self.checks.append(f"check_memory({self.numbers_of(self.problem.shape)}, {self.result.type.itemsize}, stmt)")
-            shape = self.written_shape
+            shape = self.problem.shape if self.last is None else spaced_with_last(self.problem.shape, self.last)
             if self.problem.rows is not None:
                 shape = (self.problem.rows, *shape[self._first_long_dimension(shape) + 1 :])
             size, is_large = self.numbers_of(shape), self.is_large(shape)
         if zeroed and fill:
             return f"torch.from_numpy(np.full({size}, {fill}, dtype))"
         if self.last is not None:
-            return f"aligned({size}, torch.{self.result.dtype}, {zeroed})"
+            return f"aligned({self.number(prod(shape))}, torch.{self.result.dtype}, {zeroed})"
         gaps = self.result.shares is not None and self.problem.format.has_gaps
         return f"torch.from_numpy({'np.zeros' if zeroed or gaps else 'room' if is_large else 'np.empty'}({size}, dtype))"
 
@@ -384,7 +380,7 @@ class Binder:
             view = f"(o{at}._view if o{at}._view is not None and o{at}._values.data_ptr() == o{at}._address else o{at}.viewed)"
             return view if self.reads_values(at) else f"M{at}.tensor(torch.from_numpy({view})).numpy()"
         if at in self.copied:
-            return f"X{at}.numpy().ravel()"
+            return f"X{at}.numpy()"
         if operand.strides != row_major(operand.shape):
             return f"flat(o{at})"
         if DTYPES[operand.dtype].kind == "complex":  # NumPy has no lazily conjugated arrays
@@ -435,19 +431,9 @@ class Binder:
             return "T"
         return f"T[:{self.number(shape[self._first_long_dimension(shape)])}].reshape({self.numbers_of(shape)})"
 
-    @property
-    def written_shape(self) -> tuple[int, ...]:
-        """The shape of the memory of a dense result, in the order of dimensions in which the kernel writes it."""
-        return tuple(self.problem.shape) if self.last is None else spaced_with_last(self.problem.shape, self.last)
-
     @staticmethod
     def _first_long_dimension(shape: Sequence[int]) -> int:
         return next((at for at, size in enumerate(shape) if size != 1), 0)
-
-    @property
-    def last(self) -> int | None:
-        """The dimension of a dense result that is contiguous while the kernel writes it; None if it is the last dimension."""
-        return None if self.problem.layout is None else self.problem.layout.result
 
 
 def _unwritten(count: int, dtype: Any) -> Any:

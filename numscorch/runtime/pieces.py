@@ -25,7 +25,7 @@ import torch
 from ..frontend.parser import Subscripts
 from ..frontend.problem import Problem
 from ..frontend.relayout import Panels, Slabs, panelled, slab_starts
-from ..frontend.requests import Operand, Request, row_major
+from ..frontend.requests import Operand, Request, plain_request, row_major
 from ..ir import index as ix
 from ..ir.format import Format, dense
 from ..ir.levels import Compressed
@@ -169,7 +169,7 @@ def panels_of(problem: Problem, request: Request, operands: Sequence[Operand], t
     return Panels(*panelled(request.subscripts, index), index, width, extent, max(-(-panels // groups), 2), places, padded)
 
 
-Copying = Callable[[Subscripts, Operand], Callable[..., Any]]  # the function that copies an operand to an array
+Copying = Callable[[Request, Operand], Bind]  # the function that copies an operand to a tensor
 
 
 def in_panels(problem: Problem, panels: Panels, names: Subscripts, operands: Sequence[Operand], bind: Bind, copying: Copying) -> Bind:
@@ -203,10 +203,11 @@ class Packing:
         for number in numbers:
             for at, dimension in panels.dimensions.items():
                 viewed = self.viewed(replace(operands[at], dtype=result.dtype), dimension, number)
-                self.packs[at, number] = copying(Subscripts((panels.stored(names.operands[at]),), copies.operands[at]), viewed)
+                into = Subscripts((panels.stored(names.operands[at]),), copies.operands[at])
+                self.packs[at, number] = copying(plain_request(into), viewed)(())
             shape = (number, *panels.shape(result.shape, self.last)[1:])
             summed = Operand(dense(len(shape)), shape, result.dtype, strides=row_major((number, *self.sums[1:])))
-            self.unpacks[number] = copying(Subscripts((copies.result,), panels.stored(names.result)), summed)
+            self.unpacks[number] = copying(plain_request(Subscripts((copies.result,), panels.stored(names.result))), summed)(())
 
     def parts(self, first: int) -> list[tuple[slice, int, int]]:
         """The panels of the group that starts at panel ``first``, those that overlap no other panel first.
@@ -237,8 +238,9 @@ class Packing:
         rows = (slice(None), *inside[:last], *inside[last + 1 :])
 
         def run_panels(*operands: Any) -> torch.Tensor:
-            result, sums = torch.from_numpy(room(self.result.shape, self.result.dtype)), aligned(self.sums, self.dtype)
-            copies = {at: aligned(shape, self.dtype) for at, shape in self.buffers.items()}
+            result = torch.from_numpy(room(self.result.shape, self.result.dtype))
+            sums = aligned(prod(self.sums), self.dtype).view(self.sums)
+            copies = {at: aligned(prod(shape), self.dtype).view(shape) for at, shape in self.buffers.items()}
             for tensor in (*(operands[at] for at in copies), result):
                 note("copy", "a dense tensor in panels", tensor.nbytes)
             arguments = [copies.get(at, operand) for at, operand in enumerate(operands)]

@@ -21,10 +21,9 @@ from ..errors import ScheduleError, UnsupportedError
 from ..frontend.copy_statements import copy_problem
 from ..frontend.datatypes import LISTED, STORED
 from ..frontend.fused_problem import FusedRequest, fused_problem
-from ..frontend.parser import Subscripts
 from ..frontend.problem import Problem, check_loops, make_problem
 from ..frontend.relayout import moving, strides_with_last, with_last
-from ..frontend.requests import Operand, Request, plain_request, row_major, scheduled, sizes_of, with_sizes
+from ..frontend.requests import Operand, Request, row_major, scheduled, sizes_of, with_sizes
 from ..ir import index as ix
 from ..ir.format import Format, dense
 from ..ir.symbolic import Decisions, computing, evaluated, text_of
@@ -222,7 +221,7 @@ def _kind_of(request: Request, described: Sequence[Operand], format: Format | st
         panels, packed = problem.panels, problem.panels.of(described)
         packed_problem, packed_steps, _ = compile_source(panels.request, packed, "dense")
         product = _bind(panels.request, packed_problem, packed_steps[-1].stmt, kernel, packed, into=True)
-        bind = in_panels(problem, panels, request.subscripts, described, product, _copy_into)
+        bind = in_panels(problem, panels, request.subscripts, described, product, _copy_functions)
     else:
         bind = _bind(request, problem, steps[-1].stmt, kernel, described, into)
     return _tables().on_kind(request, described, PlanKind(problem, steps, kernel, bind))
@@ -301,11 +300,6 @@ def _copy_functions(request: Request, operand: Operand) -> Bind:
     kind = _decisions(key).of(given, lambda symbols: _kind_of(request, with_sizes([operand], symbols), None, into=True))
     own_sizes = computing(text_of(given))
     return lambda sizes: kind.bind(own_sizes(sizes))
-
-
-def _copy_into(subscripts: Subscripts, operand: Operand) -> Callable[..., Any]:
-    """The function that copies a dense tensor of known sizes to a tensor with its dimensions in another order."""
-    return _copy_functions(plain_request(subscripts), operand)(())
 
 
 @contextmanager
