@@ -20,13 +20,12 @@ from ..files.writers import write_text
 from ..frontend.requests import Request
 from ..frontend.statements import tensor_names
 from ..ir.format import Format
-from ..programs.dispatch import compute
+from ..programs.dispatch import compute, dispatched
 from ..programs.evaluation import evaluate_parts
-from ..programs.fitting import MISSED
+from ..programs.fitting import MISSED, quick_result
 from ..programs.operands import EinsumCall, any_autocast, call_form, in_autocast
 from ..programs.reductions import prepared, reduced
 from ..programs.tracing import TRACERS, holds_traced, traced_call
-from ..runtime.plans import SHORTCUTS, tables_apart
 from ..sparsifiers.results import einsum_as_statement, evaluate_sparsified, sparsified_einsum
 from ..tensors.distributed import handler_of
 from ..tensors.graph_breaks import graph_break
@@ -97,18 +96,17 @@ def einsum(
     tensor([[1., 1.],
             [5., 5.]])
     """
-    is_plain = out is None and mask is None and schedule is None and sparsifier is None and reduce == "sum"
+    is_plain = mask is None and schedule is None and sparsifier is None and reduce == "sum"
     if is_compiling():
         from ..programs.torch_compile import einsum_in_compiled_graph  # deferred: it imports torch's compiler
         from ..tensors.aside import aside  # deferred: it imports torch's compiler
 
-        if type(expr) is not str or not operands or type(operands[0]) in (list, tuple) or not is_plain:
+        if type(expr) is not str or not operands or type(operands[0]) in (list, tuple) or out is not None or not is_plain:
             return aside(
                 einsum, expr, *operands, format=format, out=out, reduce=reduce, mask=mask, schedule=schedule, sparsifier=sparsifier
             )
         return einsum_in_compiled_graph(expr, in_autocast(operands) if torch.is_autocast_enabled("cpu") else operands, format)
-    shortcut = SHORTCUTS.get(expr) if is_plain and format is None and type(expr) is str and tables_apart() is None else None
-    if shortcut is not None and (result := shortcut.run(shortcut, *operands)) is not MISSED:
+    if is_plain and format is None and type(expr) is str and (result := quick_result(expr, operands, out)) is not MISSED:
         return result
     call = EinsumCall(expr, operands, format, out, reduce, mask, schedule, sparsifier)
     if (handler := handler_of(operands)) is not None:
@@ -121,9 +119,9 @@ def einsum(
         expr, operands = call_form(expr, operands)
     if any_autocast() and torch.is_autocast_enabled("cpu"):
         operands = in_autocast(operands)
-    if reduce != "sum" or mask is not None or schedule is not None:
+    if not is_plain:
         return reduced(call._replace(expr=expr, operands=operands))
-    return compute(expr, operands, format, out)
+    return dispatched(expr, operands, None, out, expr) if format is None else compute(expr, operands, format, out)
 
 
 @graph_break

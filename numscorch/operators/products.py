@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from itertools import pairwise
 from string import ascii_letters
 from typing import Any
@@ -12,10 +12,9 @@ from torch.autograd import forward_ad
 
 from ..errors import OperandError, SizeError, UnsupportedError
 from ..interface.api import einsum, is_compiling
-from ..programs.dispatch import compute
-from ..programs.fitting import MISSED
+from ..programs.dispatch import dispatched
+from ..programs.fitting import MISSED, quick_result
 from ..programs.operands import any_autocast
-from ..runtime.plans import SHORTCUTS, tables_apart
 from ..tensors.arrays import as_integer, as_integers, converter
 from ..tensors.distributed import HANDLERS
 from ..tensors.parameter import SparseParameter
@@ -37,7 +36,10 @@ def matmul(input: Any, other: Any, *, out: Any = None) -> Any:
 
 
 def _matrix_product(name: str, required: tuple[int, int] | None, left: Any, right: Any, out: Any) -> Any:
-    """Check ranks and inner sizes, and compute the matrix product; ``required``: the ranks, or None for any."""
+    """The matrix product, by the shortcut of ``name`` if possible; ``required``: the ranks, or None for any."""
+    key = name, required
+    if not is_compiling() and (result := quick_result(key, (left, right), out)) is not MISSED:
+        return result
     first, second = _shape_of(left), _shape_of(right)
     ranks = len(first), len(second)
     if ranks != required:
@@ -45,7 +47,7 @@ def _matrix_product(name: str, required: tuple[int, int] | None, left: Any, righ
     inner = ranks[1] - 2 if ranks[1] > 1 else 0
     if first[-1] != second[inner]:
         check_inner(name, left, right, ranks[0] - 1, inner)
-    return _contract(PRODUCTS.get(ranks) or _product(*ranks), left, right, out)
+    return _contract(PRODUCTS.get(ranks) or _product(*ranks), left, right, out, key)
 
 
 def check_same_type(left: Any, right: Any) -> None:
@@ -59,8 +61,8 @@ def check_same_type(left: Any, right: Any) -> None:
         raise UnsupportedError(f"operands have data types {types}: convert one with .to(), or use einsum, which promotes data types")
 
 
-def _contract(expr: str, left: Any, right: Any, out: Any = None) -> Any:
-    """The einsum of two tensors, through the call shortcut if no autocast, transform or tracing is active.
+def _contract(expr: str, left: Any, right: Any, out: Any, key: Hashable) -> Any:
+    """The einsum of two tensors; ``key`` is the key of the shortcut for later calls.
 
     Raises:
         UnsupportedError: the data types differ.
@@ -68,10 +70,7 @@ def _contract(expr: str, left: Any, right: Any, out: Any = None) -> Any:
     check_same_type(left, right)
     if is_compiling() or any_autocast() or forward_ad._current_level >= 0:
         return einsum(expr, left, right, out=out)
-    shortcut = SHORTCUTS.get(expr) if out is None and tables_apart() is None else None
-    if shortcut is not None and (result := shortcut.run(shortcut, left, right)) is not MISSED:
-        return result
-    return compute(expr, (left, right), None, out)
+    return dispatched(expr, (left, right), None, out, key)
 
 
 def _shape_of(operand: Any) -> tuple[int, ...]:
@@ -121,15 +120,28 @@ def linear(input: Any, weight: Any, bias: Any = None) -> Any:
     """
     if HANDLERS and (handler := HANDLERS.get(type(weight))) is not None and handler.linear is not None:
         return handler.linear(input, weight, bias)
+    product = MISSED if is_compiling() else quick_result(LINEAR, (input, weight))
+    if product is MISSED:
+        product = _linear(input, weight)
+    if bias is None:
+        return product
+    return add_bias(product, bias.to(product.dtype) if torch.is_autocast_enabled("cpu") else bias)
+
+
+def _linear(input: Any, weight: Any) -> Any:
+    """input @ weight.t().
+
+    Raises:
+        SizeError: the last dimensions differ.
+        UnsupportedError: the data types differ.
+    """
     first, second = _shape_of(input), _shape_of(weight)
     if first[-1:] != second[-1:]:
         axes = "(out_features, in_features)" if len(second) == 2 else "(in_features,)"
         clash = f"but its last dimension has to be in_features={second[-1] if len(second) else ''}"
         raise SizeError(f"input has shape {tuple(first)}, {clash}: the weight has shape {tuple(second)}, {axes}")
-    product = _contract(LINEAR.get(len(first), "...i,oi->...o") if len(second) == 2 else "...i,i->...", input, weight)
-    if bias is None:
-        return product
-    return add_bias(product, bias.to(product.dtype) if torch.is_autocast_enabled("cpu") else bias)
+    expr = ROWS_TIMES_TRANSPOSE.get(len(first), "...i,oi->...o") if len(second) == 2 else "...i,i->..."
+    return _contract(expr, input, weight, None, LINEAR)
 
 
 def add_bias(product: Any, bias: Any) -> Any:
@@ -310,7 +322,8 @@ def tensordot(a: Any, b: Any, dims: Any = 2, out: Any = None) -> Any:
 
 RANKS = {"addmm": (2, 2, 2), "addmv": (1, 2, 1), "addr": (2, 1, 1), "baddbmm": (3, 3, 3), "addbmm": (2, 3, 3)}
 OF_AUTOCAST = ("addmm", "addbmm", "baddbmm")  # operators whose result torch.autocast casts to its data type
-LINEAR = {1: "i,oi->o", 2: "bi,oi->bo"}
+LINEAR = "linear", None  # the key of its shortcut
+ROWS_TIMES_TRANSPOSE = {1: "i,oi->o", 2: "bi,oi->bo"}
 PRODUCTS = {(left, right): _product(left, right) for left in (1, 2) for right in (1, 2)}
 PRODUCT_OPERATORS: dict[str, Callable[..., Any]] = {
     "matmul": matmul,

@@ -21,7 +21,7 @@ from ..tensors.modes import without_autocast
 from ..tensors.sparse_tensor import SparseTensor
 from . import gradients
 from .dense_requests import dense_result
-from .fitting import receive, remember_call
+from .fitting import MISSED, quick_result, receive, remember_call
 from .operands import (
     STRIDED,
     EinsumCall,
@@ -37,11 +37,16 @@ from .steps import Chain, ChainRecorder
 
 
 def compute(expr: str | Request, operands: Sequence[Any], format: Format | str | None = None, out: Any = None) -> Any:
-    """The result of an einsum or a request; operands and results are as in :func:`numscorch.einsum`."""
+    """The result of an einsum or a request, by its shortcut if possible; operands and results are as in :func:`numscorch.einsum`."""
+    format = as_format(format) if format is not None and not isinstance(format, str) else format
+    key = expr if format is None else (expr, format)
+    return dispatched(expr, operands, format, out, key) if (result := quick_result(key, operands, out)) is MISSED else result
+
+
+def dispatched(expr: str | Request, operands: Sequence[Any], format: Format | str | None, out: Any, key: Hashable) -> Any:
+    """The result of an einsum or a request for which there is no shortcut; ``key`` is the key of the shortcut for later calls."""
     if (handler := handler_of(operands)) is not None:
         return handler.einsum(EinsumCall(expr, tuple(operands), format, out))
-    if format is not None and not isinstance(format, str):
-        format = as_format(format)
     if not is_plain_mode():
         check_not_recorded(operands)
         if is_transformed(operands):
@@ -50,6 +55,7 @@ def compute(expr: str | Request, operands: Sequence[Any], format: Format | str |
     request = _request(expr, operands)
     plan = known_plan(request, format, signatures)
     if type(plan) is Chain:
+        remember_call(key, request, operands, ready, plan)
         return plan.run(*ready) if out is None else receive(out, plan, *ready)
     if plan is None:
         if torch.is_grad_enabled() and gradients.wanted(operands):
@@ -59,15 +65,18 @@ def compute(expr: str | Request, operands: Sequence[Any], format: Format | str |
         if (result := _rewritten(request, ready, format, out, (request, format, *signatures))) is not None:
             return result if result is out else _like_operands(result, operands, format)
         plan = find_plan(request, format, ready, signatures)
+    requested = plan.problem.requested
+    is_final = requested is None and (plan.problem.result.is_dense or not is_all_native(operands))
+    if is_final:
+        remember_call(key, request, operands, ready, plan)
     if out is not None:
         return receive(out, plan, *ready)
     result = plan.run(*ready)
-    requested = plan.problem.requested
-    if requested is None and (type(result) is Tensor or not is_all_native(operands)):
-        if format is None and type(expr) is str:
-            remember_call(expr, request, operands, ready, plan)
-        return result
-    return stored_as(result, requested, is_all_native(operands), format is not None, semiring_zero(request, result.dtype))
+    return (
+        result
+        if is_final
+        else stored_as(result, requested, is_all_native(operands), format is not None, semiring_zero(request, result.dtype))
+    )
 
 
 def _request(expr: str | Request, operands: Sequence[Any]) -> Request:

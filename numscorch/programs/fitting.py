@@ -1,16 +1,19 @@
 """Fast second calls: generated functions check that operands match those of an earlier call, and call its plan.
 
 Finding a plan by its operands' signatures takes about as long as the kernel of a small problem. A *fitting* checks all operands in
-one step instead. A *shortcut* has the fittings of an expression; it is created when two consecutive calls use the same plan.
+one step instead, and finds the plan by their patterns and shapes. A *shortcut* has the fittings of an expression or request; the
+second call creates the first one.
 
-One call of torch's guards checks all strided tensors: class, data type, layout, shape, strides, requires_grad, and active modes
+One call of torch's guards checks all strided tensors: class, data type, layout, rank, requires_grad, and active modes
 (``vmap``, ``autocast``, ``inference_mode``, but no ``TorchDispatchMode``). The remaining checks are generated source, as in the binder.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
+from functools import lru_cache
 from itertools import combinations
+from types import CodeType
 from typing import Any
 
 import torch
@@ -26,14 +29,11 @@ from .operands import any_autocast, is_plain_mode
 from .results import check_before, write
 from .torch_sparse import _wrappers, wrap
 
-MOST_FITTINGS = 8  # fittings per expression; they differ in shapes, strides, tensor classes, or torch's modes
-MOST_PATTERNS = 256  # pattern signatures per fitting, each with a plan
+MOST_FITTINGS = 8  # fittings per expression; they differ in data types, ranks, tensor classes, or torch's modes
+MOST_PLANS = 1024  # plans per fitting; they differ in patterns, shapes and strides
 ABSENT: Any = object()
-MOST_SHORTCUTS = 1024  # expressions
-MOST_MISSES = 64  # misses after which an expression loses its shortcut: its shapes change with each call
+MOST_SHORTCUTS = 1024  # expressions and requests
 MISSED: Any = object()
-
-_last: dict[str, Plan | None] = {}  # each expression's last plan; None disables its shortcut
 
 
 def is_fit(operand: Any) -> bool:
@@ -61,9 +61,9 @@ def is_plain(operands: Sequence[Any]) -> bool:
 
 
 class Fitting:
-    """A cache of plans for operands that match given ones except for the patterns of sparse operands.
+    """A cache of plans for operands that match given ones except for patterns, shapes and strides.
 
-    Plans are keyed by the signatures of these patterns.
+    Plans are keyed by the signatures of patterns, and by the shapes and strides of strided operands.
 
     Args:
         operands: example operands; :func:`is_fit` holds for each.
@@ -71,8 +71,9 @@ class Fitting:
         takes_out: whether ``call`` handles calls with ``out``.
 
     ``call`` is a ``__call__`` method that takes the operands and ``out``. It falls back to ``_checked`` if the operands do not
-    match, and to ``_traced`` while torch compiles. ``find`` takes the operands and returns their plan, ABSENT for new patterns,
-    or None for operands that differ otherwise. ``key_of`` takes the patterns of the sparse operands, and returns the key of their plan.
+    match, and to ``_traced`` while torch compiles. ``find`` takes the operands and returns their plan, ABSENT for new patterns
+    and shapes, or None for operands that differ otherwise. ``key_of`` takes the operands as plans take them, and returns the key of
+    their plan.
     """
 
     __slots__ = ("call", "count", "find", "key_of", "plans")
@@ -93,10 +94,16 @@ class Fitting:
             "wrapped": _wrappers,
         }
         scope |= {f"o{at}": constant for at, constant in enumerate(constants, len(operands))}
-        exec(compile(source.text(), "<binder of a bound einsum>", "exec"), scope)
+        exec(_code(source.text()), scope)
         self.call: Callable[..., Any] = scope["call"]
         self.find: Callable[..., Any] = scope["find"]
         self.key_of: Callable[..., Hashable] = scope["key_of"]
+
+
+@lru_cache(maxsize=1024)
+def _code(text: str) -> CodeType:
+    """The code of a fitting's functions, which fittings of different expressions share."""
+    return compile(text, "<binder of a bound einsum>", "exec")
 
 
 class Fittings:
@@ -114,17 +121,18 @@ class Fittings:
                 return fitting
         return None
 
-    def learnt(
-        self, operands: Sequence[Any], constants: Sequence[Any], patterns: Sequence[Any], plan: Any, takes_out: bool
-    ) -> Fitting | None:
-        """A fitting that caches the plan for operands with these patterns; None if there are already MOST_FITTINGS."""
+    def learnt(self, operands: Sequence[Any], ready: Sequence[Any], plan: Any, takes_out: bool = True) -> Fitting | None:
+        """A fitting that caches the plan of these operands; None if there are already MOST_FITTINGS.
+
+        ``ready`` has the operands as the plan takes them, and the constants.
+        """
         alike = (other for other in self.known if len(operands) == other.count and other.find(*operands) is not None)
         if (fitting := next(alike, None)) is None:
             if len(self.known) >= MOST_FITTINGS:
                 return None
-            fitting = Fitting(operands, constants, takes_out)
+            fitting = Fitting(operands, ready[len(operands) :], takes_out)
             self.known = (fitting, *self.known)
-        keep(fitting.plans, fitting.key_of(*patterns), plan, MOST_PATTERNS)
+        keep(fitting.plans, fitting.key_of(*ready), plan, MOST_PLANS)
         return fitting
 
 
@@ -146,7 +154,8 @@ class _Source:
         self.strided = [name for name, value in named if type(value) is not SparseTensor and value.layout is torch.strided]
         self.native = [name for name in self.given if name not in (*self.ours, *self.strided)]
         self.sparse = [name for name in names if name not in self.strided]
-        tensors = [_guarded(value)[0] for value in operands]
+        self.named = names
+        tensors = list(map(_guarded, operands))
         numbers = list(map(id, tensors))
         self.first = list(map(numbers.index, numbers))  # the first operand with the same tensor; guards check each tensor once
         self.apart = sorted(set(self.first))
@@ -161,7 +170,7 @@ class _Source:
         run = [f"{name} = {name}.detach()" for name in self.detached]
         run.append(f"return plan.run({arguments})" + (f" if out is None else receive(out, plan, {arguments})" if self.takes_out else ""))
         before = ["not more", *([] if self.takes_out else ["out is None"])]
-        key = _key([f"{self.ready(name)}.pattern" for name in self.sparse])
+        key = self.key()
         return "\n".join(
             [
                 f"def call(self, {given}, *more, out=None):",
@@ -171,8 +180,8 @@ class _Source:
                 f"    return self._checked({names}*more, out=out)",
                 f"def find({given}):",
                 *self.branches([], [], [f"return plans.get({key}, ABSENT)"]),
-                f"def key_of({', '.join(self.sparse)}):",
-                f"    return {_key(self.sparse)}",
+                f"def key_of({', '.join(map(self.ready, self.named))}):",
+                f"    return {key}",
             ]
         )
 
@@ -192,84 +201,69 @@ class _Source:
         lines += [f"if {' and '.join([fits, *same, *last])}:", *(f"    {line}" for line in then)]
         return [f"    if {' and '.join(tests)}:", *(f"        {line}" for line in lines)]
 
+    def key(self) -> str:
+        """The source of a plan's cache key: as in ``signatures_of``, but without data types, which guards check."""
+        patterns = [f"{self.ready(name)}.pattern" for name in self.sparse]
+        shapes = [f"{name}.shape if {name}.is_contiguous() else ({name}.shape, {name}.stride())" for name in self.strided]
+        same = [f"{first} is {second}" for first, second in combinations(patterns, 2)]
+        return f"({', '.join([*(f'{pattern}.signature' for pattern in patterns), *shapes, *same])},)"
+
     def ready(self, name: str) -> str:
         """The variable that holds an operand in the form that a plan takes."""
         return name.replace("o", "w") if name in self.native else name
 
 
-def _key(patterns: Sequence[str]) -> str:
-    """The source of a plan's cache key: the signatures of the patterns, and which patterns are identical objects.
-
-    >>> _key(["A"]), _key(["A", "B"])
-    ('A.signature', '(A.signature, B.signature, A is B)')
-    """
-    if len(patterns) == 1:
-        return f"{patterns[0]}.signature"
-    return f"({', '.join([*(f'{p}.signature' for p in patterns), *(f'{p} is {q}' for p, q in combinations(patterns, 2))])})"
-
-
-def _guarded(operand: Any) -> tuple[torch.Tensor, bool]:
-    """The tensor of an operand that guards check, and whether it holds the values of a sparse operand."""
+def _guarded(operand: Any) -> torch.Tensor:
+    """The tensor of an operand that guards check: the values of a sparse operand."""
     if type(operand) is SparseTensor:
-        return operand._values, True
-    return (operand, False) if operand.layout is torch.strided else (wrap(operand)._values, True)
+        return operand._values
+    return operand if operand.layout is torch.strided else wrap(operand)._values
 
 
-def _guards(tensors: Sequence[tuple[torch.Tensor, bool]]) -> Callable[..., bool]:
-    """A function that checks whether other tensors match ``tensors``; values of sparse operands may differ in length."""
-    sizes: list[Any] = []
-    strides: list[Any] = []
-    for tensor, is_values in tensors:
-        sizes.append([None] if is_values else list(tensor.shape))
-        # strides of dimensions of size 1, and of empty tensors, are irrelevant
-        free = 1 if tensor.is_contiguous() and tensor.numel() else None
-        steps = zip(tensor.shape, tensor.stride(), strict=True)
-        strides.append([None if is_values or size == free or not tensor.numel() else step for size, step in steps])
+def _guards(tensors: Sequence[torch.Tensor]) -> Callable[..., bool]:
+    """A function that checks whether other tensors match ``tensors`` except for sizes and strides."""
     guards: Any = TensorGuards
-    return guards(*[tensor for tensor, _ in tensors], dynamic_dims_sizes=sizes, dynamic_dims_strides=strides).check
+    free = [[None] * tensor.ndim for tensor in tensors]
+    return guards(*tensors, dynamic_dims_sizes=free, dynamic_dims_strides=free).check
 
 
 class Shortcut:
-    """The fittings of an expression; ``run(shortcut, *operands)`` returns the result, or MISSED if no fitting matches."""
+    """The fittings of an expression or request; ``run(shortcut, *operands)`` returns the result, or MISSED if no fitting matches."""
 
-    __slots__ = ("expr", "fittings", "misses", "request", "run")
+    __slots__ = ("fittings", "request", "run")
 
-    def __init__(self, expr: str, request: Request) -> None:
-        self.expr, self.request, self.fittings, self.misses = expr, request, Fittings(), 0
+    def __init__(self, request: Request) -> None:
+        self.request, self.fittings = request, Fittings()
         self.run: Callable[..., Any] = Shortcut._checked
 
     def _checked(self, *arguments: Any, out: Any = None) -> Any:
         """The result for operands that do not match the last call."""
         operands = tuple([operand for operand in arguments if operand is not ABSENT])
         if (fitting := self.fittings.look_up(operands)) is None:
-            self.misses += 1
-            if self.misses > MOST_MISSES:
-                SHORTCUTS.pop(self.expr, None)
-                _last[self.expr] = None
             return MISSED
         self.run = fitting.call
-        return fitting.call(self, *operands)
+        return fitting.call(self, *operands, out=out)
 
     _traced = _checked  # fittings call it while torch compiles; einsum uses no shortcuts there
 
 
-def remember_call(expr: str, request: Request, operands: Sequence[Any], ready: Sequence[Any], plan: Plan) -> None:
-    """Record the plan of an expression, and create a shortcut if the previous call used the same plan.
+def quick_result(key: Hashable, operands: Sequence[Any], out: Any = None) -> Any:
+    """The result of an expression or request by its shortcut, or MISSED."""
+    shortcut = SHORTCUTS.get(key) if tables_apart() is None else None
+    return MISSED if shortcut is None else shortcut.run(shortcut, *operands, out=out)
+
+
+def remember_call(key: Hashable, request: Request, operands: Sequence[Any], ready: Sequence[Any], plan: Any) -> None:
+    """Create the shortcut of an expression or request; from the second call on, add the plan to it.
 
     Args:
-        expr: the einsum's text.
-        request: its request.
-        operands: the arguments of einsum.
+        key: the key of the shortcut.
+        request: the request.
+        operands: the arguments of the call.
         ready: the arguments of the plan.
-        plan: the plan; it must compute einsum's final result without a later conversion.
+        plan: a plan, or a chain of plans; it must compute the final result without a later conversion.
     """
-    if (last := _last.get(expr, MISSED)) is not plan:
-        if last is not None:
-            keep(_last, expr, plan, MOST_SHORTCUTS)
-        return
-    if not is_plain(operands):
-        return
-    shortcut = SHORTCUTS.get(expr) or keep(SHORTCUTS, expr, Shortcut(expr, request), MOST_SHORTCUTS)
-    patterns = [operand.pattern for operand in ready if type(operand) is SparseTensor]
-    if (fitting := shortcut.fittings.learnt(operands, (), patterns, plan, takes_out=False)) is not None:
+    if (shortcut := SHORTCUTS.get(key)) is None:
+        keep(SHORTCUTS, key, Shortcut(request), MOST_SHORTCUTS)
+    elif is_plain(operands) and (fitting := shortcut.fittings.learnt(operands, ready, plan)) is not None:
         shortcut.run = fitting.call

@@ -41,7 +41,7 @@ from .tuned import chosen, version_of_choices
 MOST_PLANS = 4096
 P = TypeVar("P")
 
-SHORTCUTS: dict[str, Any] = {}  # by expression: a function that calls the plans of recent operands (programs.fitting)
+SHORTCUTS: dict[Hashable, Any] = {}  # by expression or request: the plans of recent operands (programs.fitting)
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,8 +259,8 @@ def forget(request: Request) -> None:
     """Drop the plans of a request, so that the next call makes a new plan."""
     with BUILDING:
         plans = _tables().plans
-        for text in [text for text, shortcut in SHORTCUTS.items() if shortcut.request is request]:
-            del SHORTCUTS[text]
+        for key in [key for key, shortcut in SHORTCUTS.items() if shortcut.request is request]:
+            del SHORTCUTS[key]
         for table in (plans, _tables().kinds):
             for key in [key for key in table if isinstance(key, tuple) and key[0] is request]:
                 del table[key]

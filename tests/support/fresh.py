@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from numscorch.convert import conversions
-from numscorch.programs import fitting
 from numscorch.runtime import plans
 from numscorch.schedule.facts import forget_answers
 
@@ -13,7 +12,6 @@ from numscorch.schedule.facts import forget_answers
 def use_plans(patch: pytest.MonkeyPatch, tables: plans.Tables) -> None:
     """Use these plans and kernels for the duration of the patch, and empty caches of calls and conversions."""
     patch.setattr(plans, "PROCESS", tables)
-    patch.setattr(fitting, "_last", {})
     patch.setattr(conversions, "_converted_before", {})
     plans.SHORTCUTS.clear()
 
