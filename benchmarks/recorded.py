@@ -213,12 +213,12 @@ class _CallObserver:
     def _recorded_run(self, request: Request, run: Callable[..., Any]) -> Callable[..., Any]:
         """The plan's function with its calls recorded. Calls nested within another plan's call aren't recorded."""
 
-        def recorded_run(*operands: Any) -> Any:
+        def recorded_run(*operands: Any, **into: Any) -> Any:
             if self.is_over:
-                return run(*operands)
+                return run(*operands, **into)
             self.depth += 1
             try:
-                result = run(*operands)
+                result = run(*operands, **into)
             finally:
                 self.depth -= 1
             if not self.depth:

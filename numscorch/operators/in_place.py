@@ -90,7 +90,8 @@ def setitem(input: SparseTensor, key: Any, value: Any) -> None:
     """
     positions = torch.arange(1, input.pattern.nnz + 1)  # 0 marks unstored entries
     chosen = getitem(SparseTensor(input.pattern, positions), key)
-    if isinstance(value, Number):
+    is_number = isinstance(value, Number)
+    if is_number:
         value = torch.empty((), dtype=input.dtype).fill_(value)  # refuses numbers that the data type can't hold
     if value is None:
         raise OperandError(f"None as the value of entries of {input}: assign numbers or a tensor")

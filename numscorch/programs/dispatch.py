@@ -21,7 +21,7 @@ from ..tensors.modes import without_autocast
 from ..tensors.sparse_tensor import SparseTensor
 from . import gradients
 from .dense_requests import dense_result
-from .fitting import MISSED, quick_result, receive, remember_call
+from .fitting import MISSED, quick_result, remember_call
 from .operands import (
     STRIDED,
     EinsumCall,
@@ -32,7 +32,7 @@ from .operands import (
     is_transformed,
 )
 from .pairing import paired
-from .results import semiring_zero, stored_as, write
+from .results import receive, semiring_zero, stored_as, write
 from .steps import Chain, ChainRecorder
 
 

@@ -22,11 +22,11 @@ from torch.autograd import forward_ad
 from torch.nn import Parameter
 
 from ..frontend.requests import Request
-from ..runtime.plans import SHORTCUTS, Plan, keep, tables_apart
+from ..runtime.plans import SHORTCUTS, keep, tables_apart
 from ..tensors.modes import dispatch_modes
 from ..tensors.sparse_tensor import SparseTensor
 from .operands import any_autocast, is_plain_mode
-from .results import check_before, write
+from .results import receive
 from .torch_sparse import _wrappers, wrap
 
 MOST_FITTINGS = 8  # fittings per expression; they differ in data types, ranks, tensor classes, or torch's modes
@@ -134,13 +134,6 @@ class Fittings:
             self.known = (fitting, *self.known)
         keep(fitting.plans, fitting.key_of(*ready), plan, MOST_PLANS)
         return fitting
-
-
-def receive(out: Any, plan: Any, *operands: Any) -> Any:
-    """Write the result of a plan or chain into ``out`` and return it."""
-    if isinstance(plan, Plan):
-        check_before(out, plan)
-    return write(out, plan.run(*operands))
 
 
 class _Source:

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.graph import increment_version
 
 from ..convert.construct import from_coo, from_torch
 from ..convert.values import strided
@@ -21,6 +22,7 @@ from ..ir.format import COO, Format, sorted_format
 from ..ir.functions import REDUCTIONS
 from ..runtime.plans import Plan
 from ..tensors.ledgers import note
+from ..tensors.modes import dispatch_modes
 from ..tensors.packing import at_positions, coordinates
 from ..tensors.sparse_tensor import SparseTensor
 from ..tensors.torch_layouts import has_torch_layout
@@ -101,8 +103,8 @@ def in_sparse_format(result: SparseTensor | Tensor, format: Format, zero: float)
 # ---- out=
 
 
-def check_before(out: Any, plan: Plan) -> None:
-    """Refuse, before computing, an ``out`` that cannot receive a plan's result.
+def receive(out: Any, plan: Any, *operands: Any) -> Any:
+    """Run a plan or chain and return ``out``, which receives the result: from the kernel directly if possible, else by a copy.
 
     A strided tensor can receive any result, a SparseTensor only results with its own pattern.
 
@@ -110,6 +112,8 @@ def check_before(out: Any, plan: Plan) -> None:
         SizeError: the shapes differ.
         UnsupportedError: the kind of tensor or the data type does not fit, or the result is converted after the kernel.
     """
+    if not isinstance(plan, Plan):
+        return write(out, plan.run(*operands))
     result, requested = plan.problem.result, plan.problem.requested
     if isinstance(out, SparseTensor) and requested is not None:
         raise UnsupportedError(f"out and format={requested.name} together: the result is converted after the kernel, so leave one out")
@@ -117,7 +121,28 @@ def check_before(out: Any, plan: Plan) -> None:
         raise UnsupportedError(
             "out can't hold a sparse result, whose pattern is unknown beforehand: leave it out, or pass a strided tensor"
         )
-    _check(out, plan.shape, getattr(torch, result.dtype), not result.is_dense)
+    dtype = getattr(torch, result.dtype)
+    if result.is_dense and type(out) is Tensor and out.shape == plan.shape and out.dtype is dtype and _is_free(out, operands):
+        written = plan.run(*operands, into=out)
+        increment_version(out)
+        return out if written is out else write(out, written)
+    _check(out, plan.shape, dtype, not result.is_dense)
+    return write(out, plan.run(*operands))
+
+
+def _is_free(out: Tensor, operands: Sequence[Any]) -> bool:
+    """Whether kernels can write to ``out``: plain contiguous memory that it shares with no operand."""
+    is_plain = out.layout is STRIDED and out.is_contiguous() and out.is_cpu and not (out.requires_grad or out.is_neg() or out.is_conj())
+    if not is_plain or out.is_inference() or dispatch_modes():
+        return False
+    first, last = out.data_ptr(), out.data_ptr() + out.nbytes
+    read = [(o._values, *[array for array, _ in o.pattern.watched]) if type(o) is SparseTensor else (o,) for o in operands]
+    return all(last <= array.data_ptr() or array.data_ptr() + _extent(array) <= first for arrays in read for array in arrays)
+
+
+def _extent(tensor: Tensor) -> int:
+    """An upper bound of the bytes that a strided tensor spans."""
+    return tensor.nbytes if tensor.is_contiguous() else tensor.untyped_storage().nbytes()
 
 
 def write(out: Any, result: Any) -> Any:

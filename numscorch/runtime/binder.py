@@ -58,8 +58,8 @@ CALLED = (  # functions that generated code calls
 class Binder:
     """Writes and compiles the function of one plan."""
 
-    def __init__(self, problem: Problem, stmt: ix.Stmt, kernel: Kernel, operands: Sequence[Operand], parallel: bool, into: bool = False):
-        self.into = into  # whether the function takes a tensor for the result, after the operands
+    def __init__(self, problem: Problem, stmt: ix.Stmt, kernel: Kernel, operands: Sequence[Operand], parallel: bool, is_part: bool = False):
+        self.is_part = is_part  # whether the ledgers list no copies, because the request that has this part lists them
         self.parallel = parallel and kernel.source.program.parallel  # whether several workers may run
         self.problem, self.stmt, self.kernel, self.operands = problem, stmt, kernel, operands
         self.result, self.spaces, self.beside = problem.result, workspaces_of(stmt), ix.returned_by(stmt)
@@ -101,7 +101,7 @@ class Binder:
             [
                 *self.patterns(),
                 *self.copies(),
-                f"T = {self.memory()}",
+                *self.memory_lines(),
                 *([] if self.kernel.is_compiled else ["C = T.numpy()"]),
                 *(f"{name} = np.empty({self.numbers_of(shape)}, dtype)" for name, shape in shapes.items()),
                 *self.call(),
@@ -117,7 +117,7 @@ class Binder:
 
     def write(self, body: list[str]) -> str:
         """The source of ``bind``."""
-        arguments = [f"o{at}" for at in range(len(self.operands))] + (["into"] if self.into else [])
+        arguments = [*(f"o{at}" for at in range(len(self.operands))), "into=None"]
         fixed = [f"{name} = {text}" for text, name in self.numbers.items()]
         copies = [f"{name[len(BINDS) :]} = {name}({SIZES})" for name in self.scope if name.startswith(BINDS)]
         run = [f"def run({', '.join(arguments)}):", *(f"    {line}" for line in body), "return run"]
@@ -294,14 +294,20 @@ class Binder:
         return lines
 
     def noted(self, shape: Sequence[int]) -> list[str]:
-        """Lines that add the copy of a dense tensor to the ledgers; calls for slabs add no copies."""
+        """Lines that add the copy of a dense tensor to the ledgers."""
         size = self.number(prod(shape) * self.result.type.itemsize)
-        return [] if self.into else [f"note('copy', 'a dense tensor with another dimension contiguous', {size})"]
+        return [] if self.is_part else [f"note('copy', 'a dense tensor with another dimension contiguous', {size})"]
+
+    def memory_lines(self) -> list[str]:
+        """Lines that set T to memory for the result: to ``into`` if it is given and the kernel can write there."""
+        memory = self.memory()
+        if not self.result.is_dense or self.last is not None or self.problem.rows is not None:
+            return [f"T = {memory}"]
+        filled = [f"    into.fill_({self.fill()})"] if self.kernel.source.program.zeroed else []
+        return ["if into is None:", f"    T = {memory}", "else:", *filled, "    T = into"]
 
     def memory(self) -> str:
-        """Expression for the memory of the result, filled with zeros if the kernel may skip entries."""
-        if self.into and self.last is None:
-            return "into"
+        """Expression for new memory for the result, filled with zeros if the kernel may skip entries."""
         zeroed, fill = self.kernel.source.program.zeroed, self.fill()
         if self.result.shares is not None:
             size, is_large = f"P{self.shared}.counts[-1]", self.is_large(self.operands[self.shared].counts[-1:])
@@ -416,8 +422,8 @@ class Binder:
             return [f"R = {self.result_expression()}"]
         shape = self.problem.shape
         size = self.numbers_of(shape)
-        target = "into" if self.into else f"torch.from_numpy({'room' if self.is_large(shape) else 'np.empty'}({size}, dtype))"
-        return [*self.noted(shape), f"R = {target}", f"L{len(self.operands)}(T, R)"]
+        memory = f"torch.from_numpy({'room' if self.is_large(shape) else 'np.empty'}({size}, dtype))"
+        return [*self.noted(shape), f"R = {memory} if into is None else into", f"L{len(self.operands)}(T, R)"]
 
     def result_expression(self) -> str:
         """Expression for a result that the kernel writes; the pattern of an operand may be permuted."""

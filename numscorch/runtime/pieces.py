@@ -131,8 +131,8 @@ def in_slabs(slabs: Slabs, problem: Problem, bind: Bind) -> Bind:
 def _in_slabs(slabs: Slabs, problem: Problem, run: Callable[..., Any], shape: tuple[int, ...], size: int) -> Callable[..., torch.Tensor]:
     dtype, starts = getattr(np, problem.result.dtype), slab_starts(shape[0], size)
 
-    def run_slabs(*operands: Any) -> torch.Tensor:
-        result = torch.from_numpy(room(shape, dtype))
+    def run_slabs(*operands: Any, into: torch.Tensor | None = None) -> torch.Tensor:
+        result = torch.from_numpy(room(shape, dtype)) if into is None else into
         for at in problem.layout.operands if problem.layout is not None else ():
             note("copy", "a dense tensor with another dimension contiguous", operands[at].nbytes)
         note("copy", "a dense tensor with another dimension contiguous", result.nbytes)
@@ -237,8 +237,8 @@ class Packing:
         dimensions, last, inside = self.panels.dimensions, self.last, tuple(slice(size) for size in self.result.shape)
         rows = (slice(None), *inside[:last], *inside[last + 1 :])
 
-        def run_panels(*operands: Any) -> torch.Tensor:
-            result = torch.from_numpy(room(self.result.shape, self.result.dtype))
+        def run_panels(*operands: Any, into: torch.Tensor | None = None) -> torch.Tensor:
+            result = torch.from_numpy(room(self.result.shape, self.result.dtype)) if into is None else into
             sums = aligned(prod(self.sums), self.dtype).view(self.sums)
             copies = {at: aligned(prod(shape), self.dtype).view(shape) for at, shape in self.buffers.items()}
             for tensor in (*(operands[at] for at in copies), result):
@@ -246,15 +246,15 @@ class Packing:
             arguments = [copies.get(at, operand) for at, operand in enumerate(operands)]
             summed = sums[rows]
             for parts in self.groups:
-                for (at, dimension), (into, start, number) in product(dimensions.items(), parts):
-                    self.packs[at, number](self.view(operands[at], dimension, start, number), copies[at][into])
+                for (at, dimension), (places, start, number) in product(dimensions.items(), parts):
+                    self.packs[at, number](self.view(operands[at], dimension, start, number), copies[at][places])
                 run(*arguments, sums)
-                for into, start, number in parts:
+                for places, start, number in parts:
                     written = self.view(result, last, start, number)
                     if written.is_contiguous():
-                        self.unpacks[number](summed[into], written)
+                        self.unpacks[number](summed[places], written)
                     else:
-                        written.copy_(summed[into].movedim(0, last).movedim(-1, last + 1))
+                        written.copy_(summed[places].movedim(0, last).movedim(-1, last + 1))
             return result
 
         return run_panels

@@ -46,7 +46,10 @@ SHORTCUTS: dict[Hashable, Any] = {}  # by expression or request: the plans of re
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The problem of a request, the steps of its schedule, its kernel, the operands' sizes, and a function from operands to the result.
+    """The problem of a request, the steps of its schedule, its kernel, the result's shape, and a function from operands to the result.
+
+    ``run(*operands, into=None)`` writes the result to ``into`` if possible; the result then holds this very tensor. ``into`` is contiguous,
+    has the shape and data type of the result, which is dense, and shares no memory with operands.
 
     Plans for other sizes share ``problem``. Its sizes have the values of the first plan, so functions that run do not read these values.
     """
@@ -54,13 +57,8 @@ class Plan:
     problem: Problem
     steps: tuple[Step, ...]
     kernel: Kernel
-    sizes: Sequence[int]
+    shape: tuple[int, ...]
     run: Callable[..., Any]
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The shape of the result."""
-        return evaluated(self.problem.shape, self.sizes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +72,7 @@ class PlanKind:
 
     def plan(self, sizes: Sequence[int]) -> Plan:
         """The plan for operands of these sizes."""
-        return Plan(self.problem, self.steps, self.kernel, sizes, self.bind(sizes))
+        return Plan(self.problem, self.steps, self.kernel, evaluated(self.problem.shape, sizes), self.bind(sizes))
 
 
 @dataclass(slots=True)
@@ -207,8 +205,8 @@ def _kind_and_sizes(operands: Sequence[Any]) -> tuple[list[Hashable], tuple[int,
     return kinds, sizes
 
 
-def _kind_of(request: Request, described: Sequence[Operand], format: Format | str | None, into: bool = False) -> PlanKind:
-    """Schedule, generate and compile a request; with ``into``, its function also takes a tensor for a dense result."""
+def _kind_of(request: Request, described: Sequence[Operand], format: Format | str | None, is_part: bool = False) -> PlanKind:
+    """Schedule, generate and compile a request. The ledger lists no copies of a part of a request."""
     request, problem, steps, source = compile_tuned(request, described, format)
     kernel = kernel_for(source)
     if (at := operand_to_cut(request, problem, described)) is not None:
@@ -216,19 +214,19 @@ def _kind_of(request: Request, described: Sequence[Operand], format: Format | st
     elif problem.slabs is not None:
         slab = problem.slabs.of(described)
         slab_problem, slab_steps, _ = compile_source(request, slab, format)
-        bind = in_slabs(problem.slabs, problem, _bind(request, slab_problem, slab_steps[-1].stmt, kernel, slab, into=True))
+        bind = in_slabs(problem.slabs, problem, _bind(request, slab_problem, slab_steps[-1].stmt, kernel, slab, is_part=True))
     elif problem.panels is not None:
         panels, packed = problem.panels, problem.panels.of(described)
         packed_problem, packed_steps, _ = compile_source(panels.request, packed, "dense")
-        product = _bind(panels.request, packed_problem, packed_steps[-1].stmt, kernel, packed, into=True)
+        product = _bind(panels.request, packed_problem, packed_steps[-1].stmt, kernel, packed, is_part=True)
         bind = in_panels(problem, panels, request.subscripts, described, product, _copy_functions)
     else:
-        bind = _bind(request, problem, steps[-1].stmt, kernel, described, into)
+        bind = _bind(request, problem, steps[-1].stmt, kernel, described, is_part)
     return _tables().on_kind(request, described, PlanKind(problem, steps, kernel, bind))
 
 
-def _bind(request: Request, problem: Problem, stmt: ix.Stmt, kernel: Kernel, described: Sequence[Operand], into: bool) -> Bind:
-    """Create the function from sizes to ``run(operand0, operand1, ...)``, which calls the kernel and returns the result.
+def _bind(request: Request, problem: Problem, stmt: ix.Stmt, kernel: Kernel, described: Sequence[Operand], is_part: bool) -> Bind:
+    """Create the function from sizes to ``run(operand0, operand1, ..., into=None)``, which calls the kernel and returns the result.
 
     Several workers run the kernel if there is enough work, or if the schedule requests them.
     """
@@ -238,7 +236,7 @@ def _bind(request: Request, problem: Problem, stmt: ix.Stmt, kernel: Kernel, des
         before = {stage: kernel_for(generate(stmt, host(), stage)) for stage in stages_of(stmt)[:-1]}
         binder: Binder = AssemblingBinder(problem, stmt, kernel, described, parallel, before)
     else:
-        binder = Binder(problem, stmt, kernel, described, parallel, into)
+        binder = Binder(problem, stmt, kernel, described, parallel, is_part)
     binder.scope |= {f"{BINDS}L{at}": copy for at, copy in _copies(problem, described).items()}
     return binder.function()
 
@@ -269,7 +267,7 @@ def forget(request: Request) -> None:
 def _in_parts(request: Request, at: int) -> Bind:
     """A function that cuts the long rows of an operand and launches the plan for the cut operand; it is the same for all sizes."""
 
-    def run(*operands: Any) -> Any:
+    def run(*operands: Any, into: Any = None) -> Any:
         cut_rows = cut(operands[at].pattern)
         pieces = [SparseTensor.trusted(cut_rows.pattern, o._values) if n == at else o for n, o in enumerate(operands)]
         return cut_rows.joined(launch(request, pieces, "dense"))
@@ -296,8 +294,8 @@ def _copies(problem: Problem, operands: Sequence[Operand]) -> dict[int, Bind]:
 
 def _copy_functions(request: Request, operand: Operand) -> Bind:
     """A function from a problem's sizes, from which the operand's sizes are computed, to the function that copies it to a tensor."""
-    key, given = (request, "into", operand.dtype, operand.is_row_major), sizes_of([operand])
-    kind = _decisions(key).of(given, lambda symbols: _kind_of(request, with_sizes([operand], symbols), None, into=True))
+    key, given = (request, operand.dtype, operand.is_row_major), sizes_of([operand])
+    kind = _decisions(key).of(given, lambda symbols: _kind_of(request, with_sizes([operand], symbols), None, is_part=True))
     own_sizes = computing(text_of(given))
     return lambda sizes: kind.bind(own_sizes(sizes))
 
