@@ -31,9 +31,10 @@ def room(shape: int | tuple[int, ...], dtype: DTypeLike) -> np.ndarray:
     (True, 0)
     """
     element = np.dtype(dtype)
-    shape = (shape,) if isinstance(shape, int) else shape
-    size = rounded_up(prod(shape) * element.itemsize)
-    return np.asarray(Block(size, shape, element.str)) if SMALLEST <= size <= LARGEST else np.empty(shape, element)
+    size = (shape if isinstance(shape, int) else prod(shape)) * element.itemsize
+    if not SMALLEST <= size <= LARGEST:
+        return np.empty(shape, element)
+    return np.asarray(Block(rounded_up(size), (shape,) if isinstance(shape, int) else shape, element.str))
 
 
 def rounded_up(size: int) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import re
 from collections.abc import Sequence
@@ -19,6 +20,7 @@ from .threads import workers
 
 UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
 SPACE = 24  # bytes of a workspace per value: list, mark or hash table, and the value
+NO_BYTES = ctypes.c_char * 0  # the buffer of an empty array has this type too
 COORDINATE = 8  # bytes of a coordinate while entries are created
 ASK_FROM = 1 << 30  # bytes above which the limit is checked
 
@@ -32,7 +34,8 @@ def flat(tensor: torch.Tensor) -> np.ndarray:
 
 
 def address(array: np.ndarray) -> int:
-    return array.__array_interface__["data"][0]
+    """The address of a writable contiguous array, in a quarter of the time of ``array.ctypes.data``."""
+    return ctypes.addressof(NO_BYTES.from_buffer(array))  # type: ignore[arg-type]
 
 
 def aligned(size: int, dtype: torch.dtype, zeroed: bool = False) -> torch.Tensor:

@@ -289,5 +289,6 @@ class ResultLayout:
             if which == "pos" and at and arrays.gaps:
                 np.maximum.accumulate(array, out=array)
         index = arrays.index
-        stored = tuple([tuple([torch.from_numpy(index[at, which]) for which in level.arrays]) for at, level in enumerate(self.format.levels)])
+        levels = enumerate(self.format.levels)
+        stored = tuple([tuple([torch.from_numpy(index[at, which]) for which in level.arrays]) for at, level in levels])
         return SparseTensor.trusted(Pattern(self.format, self.shape, stored, self.index_dtype), torch.from_numpy(arrays.values))

@@ -21,7 +21,6 @@ from ..ir.nmg import Grouped
 from ..ir.nmg_combinations import table
 from ..ir.padded import Fixed
 from ..machine.fingerprints import hashed
-from ..machine.memory import address
 from ..machine.target import host
 from ..machine.threads import workers
 from .base import WHOLE, Block, BuiltIn, Kind, called_as, described
@@ -221,7 +220,7 @@ def shared_out(weights: np.ndarray, n: int, g: int) -> np.ndarray:
     if not kernel.is_compiled:
         kernel.plain(arrays[0], scale, arrays[1], n, m, columns, len(rows) * g, kinds, blocks, len(rows), count)
     else:
-        at = [address(array) for array in arrays]
+        at = [array.ctypes.data for array in arrays]
         kernel.run(PACK(at[0], scale, at[1], n, m, columns, len(rows) * g, at[2], blocks, len(rows), count), count)
     return kinds.reshape(blocks, columns)
 

@@ -118,7 +118,7 @@ def test_one_kernel_serves_small_and_large_problems(monkeypatch: pytest.MonkeyPa
 def test_exceptions_are_read_with_and_without_arguments(arguments: tuple[object, ...] | None, expected: tuple[object, ...]) -> None:
     data = pickle.dumps((ValueError, arguments, None))
     text = np.frombuffer(data, np.uint8)
-    status = np.frombuffer(Struct("qi").pack(address(text), len(data)), np.uint8)
-    error = compiling.raised(address(status))
+    status = np.frombuffer(Struct("qi").pack(text.ctypes.data, len(data)), np.uint8)
+    error = compiling.raised(status.ctypes.data)
     assert type(error) is ValueError
     assert error.args == expected
