@@ -31,19 +31,20 @@ from .elementwise import as_own, is_sparse
 from .reshaping import fitting, normalize_dim, rebuilt, reshape, sum_of
 
 NUMBERS = (torch.int8, torch.int16, torch.int32, torch.int64)  # data types of integer indices; other types are masks or invalid
+SIMPLE = frozenset((int, slice))
 VECTOR = COO(1)
 Selection = int | Numbers  # an integer removes the dimension
 
 
 def select_coordinates(input: SparseTensor, selections: Sequence[Selection]) -> Any:
     """A copy of the entries at the selected coordinates, one selection for each dimension."""
+    if (run := run_of(input.pattern, selections)) is not None:
+        (start, stop, crd), values = run, input._values
+        if crd is not None:
+            return SparseTensor.trusted(made_outside(lambda: list_of(crd, input.pattern)), values[start:stop].clone())
+        return values[start].clone() if stop == start + 1 else sum_of(values[start:stop])  # a sum takes twice as long
     if all(not isinstance(selection, int) and is_whole(selection, size) for selection, size in zip(selections, input.shape, strict=True)):
         return input.clone()
-    if (run := run_of(input.pattern, selections)) is not None:
-        start, stop, crd = run
-        if crd is not None:
-            return SparseTensor.trusted(made_outside(lambda: list_of(crd, input.pattern)), input.values[start:stop].clone())
-        return input.values[start].clone() if stop == start + 1 else sum_of(input.values[start:stop])  # a sum takes twice as long
     selected = [range(selection, selection + 1) if isinstance(selection, int) else selection for selection in selections]
     remaining = [d for d, selection in enumerate(selections) if not isinstance(selection, int)]
     key = None if any(isinstance(selection, np.ndarray) for selection in selections) else ("selected", *selections)
@@ -157,9 +158,10 @@ def getitem(input: SparseTensor, key: Any) -> Any:
     if isinstance(key, SparseTensor) and key.dtype == torch.bool and _shares_entries(input, key):
         return _entries_at(input, as_numpy(key.values))
     given = key if isinstance(key, tuple) else (key,)
-    if len(given) <= input.ndim and all(type(key_) is int or type(key_) is slice for key_ in given):
-        given = (*given, *[slice(None)] * (input.ndim - len(given)))
-        return select_coordinates(input, list(map(selection_of, given, input.shape, range(input.ndim))))
+    shape = input.pattern.shape
+    if len(given) <= len(shape) and SIMPLE.issuperset(map(type, given)):
+        given = (*given, *[slice(None)] * (len(shape) - len(given)))
+        return select_coordinates(input, list(map(selection_of, given, shape, range(len(shape)))))
     indices = list(map(as_plain_index, given))
     for key_ in indices:
         if not isinstance(key_, INDICES):

@@ -21,6 +21,7 @@ from ..ir.levels import Compressed, Dense, Singleton
 from ..machine.memory import COORDINATE, check_entries
 from ..schedule import tuning
 from .coordinate_order import sorting
+from .modes import as_numpy
 from .packing import entry_columns, index_dtype_for, pack, positions_of
 from .pattern import Pattern
 
@@ -103,7 +104,8 @@ def has_fibres(format: Format) -> bool:
 def run_of(pattern: Pattern, selected: Sequence[int | Numbers]) -> tuple[int, int, np.ndarray | None] | None:
     """The run of values with integer coordinates in the leading levels, and their coordinates in the last level if all of it is selected.
 
-    None if something else is selected, or if levels other than dense ones do not store their coordinates in order.
+    None if something else is selected, if nothing but whole dimensions is, or if levels other than dense ones do not store their
+    coordinates in order.
 
     Complexity:
         O(log nnz), and no copy.
@@ -115,21 +117,21 @@ def run_of(pattern: Pattern, selected: Sequence[int | Numbers]) -> tuple[int, in
     format = pattern.format
     if not (format.is_ordered and has_fibres(format)):
         return None
-    start, stop, arrays, last = 0, 1, iter(pattern.views), format.mode_order[-1:]
-    for level, d in zip(format.levels, format.mode_order, strict=True):
+    start, stop, last = 0, 1, len(pattern.shape) - 1
+    for at, (arrays, d) in enumerate(zip(pattern.arrays, format.mode_order, strict=True)):
         number = selected[d]
-        if isinstance(level, Dense):
-            if not isinstance(number, int):
-                return None
+        if not isinstance(number, int) and (at < last or not at or not arrays):
+            return None
+        if not arrays:
             start = start * pattern.shape[d] + number
             stop = start + 1
             continue
-        if isinstance(level, Compressed):
-            pos = next(arrays)
-            start, stop = int(pos[start]), int(pos[stop])
-        crd = next(arrays)[start:stop]
+        *starts, crd = map(as_numpy, arrays)
+        if starts:
+            start, stop = int(starts[0][start]), int(starts[0][stop])
+        crd = crd[start:stop]
         if not isinstance(number, int):
-            return (start, stop, crd) if (d,) == last and is_whole(number, pattern.shape[d]) else None
+            return (start, stop, crd) if is_whole(number, pattern.shape[d]) else None
         wanted = crd.dtype.type(number)  # of another type, NumPy would convert the coordinates
         start, stop = start + int(crd.searchsorted(wanted)), start + int(crd.searchsorted(wanted, "right"))
     return start, stop, None
