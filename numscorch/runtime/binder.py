@@ -95,7 +95,10 @@ class Binder:
 
     def function(self) -> Bind:
         """Compile ``bind`` from its source."""
-        results = ["R", *(f"torch.from_numpy({access.tensor.name})" for access in self.beside)]
+        results = [
+            self.result_expression() if self.last is None else "R",
+            *(f"torch.from_numpy({access.tensor.name})" for access in self.beside),
+        ]
         shapes = {access.tensor.name: [self.problem.extents[var] for var in access.indices] for access in self.beside}
         return self.compile_body(
             [
@@ -105,7 +108,7 @@ class Binder:
                 *([] if self.kernel.is_compiled else ["C = T.numpy()"]),
                 *(f"{name} = np.empty({self.numbers_of(shape)}, dtype)" for name, shape in shapes.items()),
                 *self.call(),
-                *self.result_lines(),
+                *self.copy_of_result(),
                 f"return {', '.join(results)}",
             ]
         )
@@ -416,17 +419,17 @@ class Binder:
             return f"placed({how}, P{NAMES.index(largest.tensor.name)}, {self.pieces})"
         return f"placed_equally({self.number(self.problem.extents[loop.var])}, {self.pieces})"
 
-    def result_lines(self) -> list[str]:
-        """Lines that set R to the result in its public type: a row-major tensor, or a SparseTensor with the pattern of an operand."""
+    def copy_of_result(self) -> list[str]:
+        """Lines that copy a result in the kernel's layout to a row-major tensor R."""
         if self.last is None:
-            return [f"R = {self.result_expression()}"]
+            return []
         shape = self.problem.shape
         size = self.numbers_of(shape)
         memory = f"torch.from_numpy({'room' if self.is_large(shape) else 'np.empty'}({size}, dtype))"
         return [*self.noted(shape), f"R = {memory} if into is None else into", f"L{len(self.operands)}(T, R)"]
 
     def result_expression(self) -> str:
-        """Expression for a result that the kernel writes; the pattern of an operand may be permuted."""
+        """Expression for the result in its public type: a row-major tensor, or a SparseTensor with the (permuted) pattern of an operand."""
         if self.result.shares is not None:
             pattern, permutation = f"P{self.shared}", self.problem.permutation
             if permutation != tuple(range(len(permutation))):
