@@ -29,6 +29,8 @@ from .comparisons import FAMILIES, Choice, Comparison, Family
 
 AGAIN = "numscorch again"
 BLOCK = 1e-3  # seconds of calls in one turn
+FEW_CALLS = 5
+SLOW = 4.0  # peers slower than the fastest library by this factor take no turns
 HEAD = ("family", "cases", "over the best library", "over hand", "worst of either", "ties", "bars", "met")
 
 
@@ -82,7 +84,7 @@ def remarks(libraries: Sequence[Library], missing: Mapping[str, str], threads: i
 
 def measured(family: str, comparison: Comparison, threads: int, seconds: float) -> Measured:
     """Compare the results of all functions, and time those that agree; others are reported and left out."""
-    peers = dict(_agreeing(family, comparison))
+    peers = racing(dict(_agreeing(family, comparison)))
     beside = {AGAIN: lambda: comparison.ours()}
     beside |= {HAND: peers.pop(HAND)} if HAND in peers else {}
     rest = REST if threads > 1 else 0.0
@@ -106,12 +108,26 @@ def _agreeing(family: str, comparison: Comparison) -> Iterator[tuple[str, Functi
         yield name, peer
 
 
+def racing(peers: Mapping[str, Function]) -> dict[str, Function]:
+    """Peers that may be the fastest one, by few calls of each; the others would take most of the time."""
+    seconds = {name: _seconds_of(peer) for name, peer in peers.items()}
+    limit = SLOW * min((seconds[name] for name in seconds if name != HAND), default=math.inf)
+    return {name: peer for name, peer in peers.items() if name == HAND or seconds[name] <= limit}
+
+
 def calls_of(function: Function) -> int:
     """The number of calls in a block."""
-    function()
-    start = time.perf_counter()
-    function()
-    return max(1, round(BLOCK / max(time.perf_counter() - start, 1e-9)))
+    return max(1, round(BLOCK / max(_seconds_of(function), 1e-9)))
+
+
+def _seconds_of(function: Function) -> float:
+    """Seconds of the fastest of several calls, or of one that is longer than all blocks of a turn."""
+    seconds = list[float]()
+    while len(seconds) < FEW_CALLS and sum(seconds) < FEW_CALLS * BLOCK:
+        start = time.perf_counter()
+        function()
+        seconds.append(time.perf_counter() - start)
+    return min(seconds)
 
 
 def row(family: Family, cases: Sequence[Measured]) -> tuple[str, ...]:

@@ -10,9 +10,9 @@ from .library import Library
 from .librsb import Librsb
 from .mkl import Mkl
 from .native import MissingError
-from .python_libraries import GraphBlas, Pydata, Pyg, Scipy, TopN, Torch
+from .python_libraries import GraphBlas, Pyg, Scipy, TopN, Torch
 
-LIBRARIES: tuple[type[Library], ...] = (Scipy, Torch, Pyg, GraphBlas, Pydata, Mkl, Aocl, Librsb, Eigen, Genten, TopN, Hand)
+LIBRARIES: tuple[type[Library], ...] = (Scipy, Torch, Pyg, GraphBlas, Mkl, Aocl, Librsb, Eigen, Genten, TopN, Hand)
 
 
 def installed(threads: int) -> tuple[list[Library], dict[str, str]]:

@@ -1,4 +1,4 @@
-"""Libraries with an interface in Python: SciPy, torch, PyTorch Geometric, GraphBLAS, pydata/sparse and sparse_dot_topn."""
+"""Libraries with an interface in Python: SciPy, torch, PyTorch Geometric, GraphBLAS and sparse_dot_topn."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 from scipy.sparse import csr_matrix
 
 import numscorch as ns
-from numscorch.measuring.peers import GRAPHBLAS, MODULES, PYDATA, SCIPY, TORCH, TORCH_64, in_pydata, is_installed
+from numscorch.measuring.peers import GRAPHBLAS, MODULES, SCIPY, TORCH, TORCH_64, is_installed
 
 from .library import Functions, Library, Tensor, UnsupportedError
 
@@ -196,39 +196,6 @@ class GraphBlas(Library):
         }
 
 
-class Pydata(Library):
-    """pydata/sparse, on one thread; matrices in GCXS, its CSR."""
-
-    name = PYDATA
-
-    def __init__(self, threads: int):
-        super().__init__(threads)
-        import_module(MODULES[PYDATA])
-
-    def spmv(self, A: Any, x: np.ndarray) -> Functions:
-        rows = _in_pydata(A)
-        return {PYDATA: lambda: rows @ x}
-
-    def spmm(self, A: Any, B: np.ndarray) -> Functions:
-        return self.spmv(A, B)
-
-    def spgemm(self, A: Any, B: Any, is_sorted: bool) -> Functions:
-        left, right = _in_pydata(A), _in_pydata(B)
-        return {PYDATA: lambda: left @ right}
-
-    def add(self, A: Any, B: Any) -> Functions:
-        left, right = _in_pydata(A), _in_pydata(B)
-        return {PYDATA: lambda: left + right}
-
-    def multiply(self, A: Any, B: Any) -> Functions:
-        left, right = _in_pydata(A), _in_pydata(B)
-        return {PYDATA: lambda: left * right}
-
-    def row_sums(self, A: Any) -> Functions:
-        rows = _in_pydata(A)
-        return {PYDATA: lambda: rows.sum(axis=1)}
-
-
 class TopN(Library):
     """sparse_dot_topn, which keeps a heap for each row of a product."""
 
@@ -256,9 +223,3 @@ def _in_torch(dtype: torch.dtype, A: Any) -> torch.Tensor:
         raise UnsupportedError
     pos, crd = (torch.from_numpy(array).to(dtype) for array in (A.indptr, A.indices))
     return torch.sparse_csr_tensor(pos, crd, torch.from_numpy(A.data), A.shape, check_invariants=False)
-
-
-def _in_pydata(A: Any) -> Any:
-    if A.format != "csr":
-        raise UnsupportedError
-    return in_pydata(ns.from_scipy(A))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -20,16 +21,12 @@ from benchmarks.peers.hand import HAND, Hand
 from benchmarks.peers.installed import LIBRARIES
 from benchmarks.peers.library import Library, Tensor, functions_of
 from benchmarks.peers.native import MissingError, compiled
-from benchmarks.peers.python_libraries import Pydata
 from numscorch.measuring.comparison import check
 
 ROOT = Path(comparisons.__file__).parents[2]
 
 
-FAST = [library for library in LIBRARIES if library is not Pydata]  # pydata/sparse compiles for a minute
-
-
-@pytest.fixture(params=[*((library, 2) for library in FAST), (Hand, 1)], ids=lambda pair: f"{pair[0].name}, {pair[1]}", scope="module")
+@pytest.fixture(params=[*((library, 2) for library in LIBRARIES), (Hand, 1)], ids=lambda pair: f"{pair[0].name}, {pair[1]}", scope="module")
 def library(request: pytest.FixtureRequest) -> Library:
     library, threads = request.param
     try:
@@ -169,6 +166,11 @@ def test_a_peer_with_another_result_is_left_out(capsys: pytest.CaptureFixture[st
     comparison = comparisons.Comparison("case", lambda: torch.ones(3), {"same": lambda: np.ones(3), "other": lambda: np.zeros(3)})
     assert list(measured("family", comparison, threads=1, seconds=0.001).ratios) == ["same"]
     assert "family, case: other is left out: differs from other by up to 1" in capsys.readouterr().err
+
+
+def test_slow_peers_take_no_turns() -> None:
+    peers = {"fast": lambda: None, "slow": lambda: time.sleep(0.02), HAND: lambda: time.sleep(0.02)}
+    assert list(measurement.racing(peers)) == ["fast", HAND] and not measurement.racing({})
 
 
 def test_matrices_are_spaced_and_large() -> None:
