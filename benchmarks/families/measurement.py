@@ -88,7 +88,8 @@ def measured(family: str, comparison: Comparison, threads: int, seconds: float) 
     beside = {AGAIN: lambda: comparison.ours()}
     beside |= {HAND: peers.pop(HAND)} if HAND in peers else {}
     rest = REST if threads > 1 else 0.0
-    turns = in_turns(comparison.ours, peers, beside=beside, seconds=seconds, calls=calls_of(comparison.ours), rest=rest)
+    calls = calls_of(comparison.ours)
+    turns = in_turns(comparison.ours, peers, beside=beside, seconds=seconds, calls=calls, rest=rest, patience=math.inf)
     ratios = {name: min(times) / min(turns.ours) for name, times in {**turns.peers, **turns.beside}.items()}
     noise = ratios.pop(AGAIN)
     listed = ", ".join(f"{name} {ratio:.2f}" for name, ratio in sorted(ratios.items(), key=lambda pair: pair[1]))
