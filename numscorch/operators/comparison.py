@@ -20,8 +20,6 @@ from ..convert.values import densified, strided
 from ..errors import SizeError, UnsupportedError
 from ..frontend.requests import row_major
 from ..ir.format import COO, Format, sorted_format
-from ..ir.levels import Compressed
-from ..ir.scatter import can_be_placed
 from ..machine.memory import COORDINATE, check_entries
 from ..programs.evaluation import evaluate_parts
 from ..schedule import tuning
@@ -367,20 +365,14 @@ def eliminate_zeros(input: Any) -> Any:
     is_kept = as_numpy(values.detach().to(torch.bool))  # a tenth of the time of a comparison
     if is_kept.all():
         return input
-    if _is_pruned_by_kernel(input):
+    has_rows = input.ndim > 1 and pattern.format.is_plain and pattern.format.levels == ROWS(input.ndim).levels
+    if has_rows and can_copy(values) and converted_so_far(pattern.format, pattern.format, len(values)) >= tuning.COMPILE_ENTRIES:
         return copied(input, input.format, int(np.count_nonzero(is_kept)))
     kept = np.flatnonzero(is_kept)
     remaining = values.index_select(0, torch.from_numpy(kept))
     if pattern.is_dense or not has_fibres(pattern.format):
         return from_coo(coordinates(pattern)[:, torch.from_numpy(kept)], remaining, pattern.shape, pattern.format)
     return SparseTensor.trusted(made_outside(lambda: entries_of(pattern, is_kept, kept)), remaining)
-
-
-def _is_pruned_by_kernel(A: SparseTensor) -> bool:
-    """Whether a kernel can drop entries, and pays: rows are stored in order below dense levels."""
-    last, entries = A.format.levels[-1:], converted_so_far(A.format, A.format, A.nnz)
-    is_row = can_be_placed(A.format) and isinstance(last[0], Compressed) and last[0].is_unique
-    return is_row and A.format.is_plain and A.format.is_ordered and can_copy(A.values) and entries >= tuning.COMPILE_ENTRIES
 
 
 COMPARISON: dict[str, Callable[..., Any]] = {
