@@ -194,7 +194,7 @@ def _route(pattern: Pattern, format: Format) -> tuple[Convert, tuple[Format, ...
     if shares(pattern.format, format, pattern.shape, pattern.nnz):
         return _regrouped, ()
     by_arrays = _sorted if sorts(pattern, format) else _packed
-    few = min(tuning.SORTED_ENTRIES, tuning.COMPILE_ENTRIES)  # 0: kernels always pay
+    few = min(tuning.SORTED_ENTRIES, tuning.COMPILE_ENTRIES)  # 0 if kernels always pay
     if (by_arrays is _sorted and pattern.nnz <= few) or (pattern.index_dtype == "int32" and pattern.nnz > INT32_MAX):
         return by_arrays, ()
     known = converted_so_far(pattern.format, format, pattern.nnz)

@@ -197,7 +197,7 @@ def sorted_list(
     """
     given = [indices[d] for d in format.mode_order]
     order, columns = sorting(given, [shape[d] for d in format.mode_order], len(given[0]))
-    is_first = np.append(True, in_order(columns))[: len(order)]
+    is_first = np.concatenate([[True], in_order(columns)])[: len(order)]
     slots = None if is_first.all() else np.cumsum(is_first) - 1
     columns = columns if slots is None else [column[is_first] for column in columns]
     wanted = index_dtype_for(shape, len(columns[0]), dtype)

@@ -24,7 +24,7 @@ from ..programs.gradients import attached
 from ..programs.torch_sparse import forget
 from ..tensors.arrays import as_indices, as_values
 from ..tensors.modes import as_numpy, made_outside, without_autocast
-from ..tensors.packing import counted_entries, is_identity, of_entries, of_rows, pack
+from ..tensors.packing import coordinates, counted_entries, is_identity, of_entries, of_rows, pack
 from ..tensors.parameter import SparseParameter
 from ..tensors.pattern import Pattern
 from ..tensors.sparse_tensor import SparseTensor
@@ -191,7 +191,7 @@ class GraphInput:
     def endpoints(self) -> tuple[Tensor, Tensor]:
         """Return the targets and the sources of all edges, int64."""
         if isinstance(self.source, SparseTensor):
-            targets, sources = self.source.indices().unbind()
+            targets, sources = coordinates(self.source.pattern).unbind()
         else:
             edges = self.source
             is_plain = type(edges) is Tensor and edges.dtype is torch.int64  # the check takes as long as a sum over a small graph

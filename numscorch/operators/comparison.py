@@ -305,15 +305,14 @@ def ordered(A: SparseTensor) -> SparseTensor:
     ([0, 2], [2.0, 4.0])
     """
     target, derived = sorted_format(A.format), A.pattern.derived
-    moved, known = ("moved", target), ("converted", target)
-    is_new = not {"disorder", moved, known} & derived.keys()
+    is_new = not {"disorder", ("moved", target), ("converted", target)} & derived.keys()
     if is_new and sorts(A.pattern, target) and can_copy(plain := A.values.detach()):
         result = to_format(SparseTensor.trusted(A.pattern, plain), target)  # kernels sum repeated coordinates
-        if result.pattern.nnz == A.pattern.nnz and (moved in derived or "disorder" in derived):
+        if result.pattern.nnz == A.pattern.nnz and (("moved", target) in derived or "disorder" in derived):
             derived.setdefault("disorder", None)
             return to_format(A, target) if is_differentiated(A.values) else result
-        derived.pop(moved, None)
-        derived.pop(known, None)
+        derived.pop(("moved", target), None)
+        derived.pop(("converted", target), None)
     if A.pattern.remember("disorder", lambda: disorder(A.pattern)) is None:
         return to_format(A, target)
     return assemble(as_numpy(coordinates(A.pattern)), of_entries(A.pattern, A.values), A.pattern.shape, target)

@@ -288,7 +288,6 @@ class ResultLayout:
         for (at, which), array in arrays.index.items():
             if which == "pos" and at and arrays.gaps:
                 np.maximum.accumulate(array, out=array)
-        index = arrays.index
-        levels = enumerate(self.format.levels)
-        stored = tuple([tuple([torch.from_numpy(index[at, which]) for which in level.arrays]) for at, level in levels])
+        index = {place: torch.from_numpy(array) for place, array in arrays.index.items()}
+        stored = tuple([tuple([index[at, which] for which in level.arrays]) for at, level in enumerate(self.format.levels)])
         return SparseTensor.trusted(Pattern(self.format, self.shape, stored, self.index_dtype), torch.from_numpy(arrays.values))

@@ -356,10 +356,10 @@ def entry_columns(pattern: Pattern) -> list[np.ndarray]:
     levels, sizes = pattern.format.levels, pattern.format.sizes(pattern.shape)
     dtype, columns, parents = summing_dtype((*pattern.shape, *sizes)), dict[int, np.ndarray](), 1
     for at, (level, part, size) in enumerate(zip(levels, pattern.format.parts, sizes, strict=True)):
-        *starts, column = pattern.level_arrays(at) or (np.tile(np.arange(size, dtype=dtype), parents),)
+        *starts, column = pattern.level_arrays(at) or (np.arange(size, dtype=dtype)[None].repeat(parents, 0).ravel(),)
         if not isinstance(level, Singleton):
-            counts = np.diff(starts[0]) if starts else size
-            columns = {d: np.repeat(above, counts) for d, above in columns.items()}
+            counts = starts[0][1:] - starts[0][:-1] if starts else size
+            columns = {d: above.repeat(counts) for d, above in columns.items()}
         column, parents = column.astype(dtype, copy=False), len(column)
         if part.minus is None:
             scaled = column * part.divisor if part.divisor > 1 else column

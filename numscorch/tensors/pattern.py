@@ -78,8 +78,6 @@ class Pattern:
     counts: tuple[int, ...]
     kind: int
     signature: int
-    taken: tuple[np.ndarray, ...]
-    watched: tuple[tuple[torch.Tensor, int], ...]
 
     def __getattr__(self, name: str) -> Any:
         """Compute the attributes in ``LAZY`` at first use: most results are never operands."""
@@ -102,7 +100,7 @@ class Pattern:
         """Whether one row of a matrix holds more than ``1 / tuning.LONG_ROW_SHARE`` of its entries, which unbalances threads."""
         if self.format.levels != BY_ROWS or self.nnz < tuning.LONG_ROW_ENTRIES:
             return False
-        return self.remember("long rows", lambda: int(self.sampled_rows(1).max()) * tuning.LONG_ROW_SHARE > self.nnz)
+        return self.remember("long", lambda: int(self.sampled_rows(1).max()) * tuning.LONG_ROW_SHARE > self.nnz)
 
     def unmeasured(self, peak: int = 0) -> Pattern:
         """A pattern of the same arrays with even statistics, for kernels that do not depend on them: measuring takes time.
@@ -110,7 +108,8 @@ class Pattern:
         ``peak`` is the peak of each level but the last one.
         """
         levels, pattern = len(self.format.levels), Pattern(self.format, self.shape, self.arrays, self.index_dtype)
-        pattern.derived |= {"spreads": (1,) * levels, "samples": ((peak,) * (levels - 1) + (0,), EVEN), "long rows": False}
+        pattern.derived |= {"spreads": (1,) * levels, "samples": ((peak,) * (levels - 1) + (0,), EVEN), "long": False}
+        pattern.counts = self.counts
         return pattern
 
     @property

@@ -222,7 +222,7 @@ def test_values_are_sorted_with_their_keys(count: int, most: int) -> None:
 
 
 @pytest.mark.parametrize("most", [1, 2, 50, 1 << 40])
-@pytest.mark.parametrize("count", [0, 1, 2, 7, 64, 100, routines.RANKED, routines.RANKED + 1, 3000])
+@pytest.mark.parametrize("count", [0, 1, 2, routines.TILE, routines.TILE + 1, 100, routines.RANKED, routines.RANKED + 1, 3000])
 def test_equal_coordinates_are_combined(count: int, most: int) -> None:
     """Values are summed in the order of insertion, compiled and as Python: the first term is far larger than the rounded ones."""
     keys = np.random.default_rng(count).integers(0, most, count)

@@ -13,6 +13,7 @@ from numscorch.convert.matrices import can_regroup, nonzeros_of_few, sorts
 from numscorch.convert.values import as_stored
 from numscorch.schedule import tuning
 from numscorch.tensors import packing
+from numscorch.tensors.coordinate_order import sorted_columns
 from numscorch.tensors.pattern import Pattern
 from numscorch.tensors.validate import validate
 
@@ -228,3 +229,33 @@ def test_gradients_flow_to_the_dense_tensor() -> None:
     full = torch.eye(3, requires_grad=True)
     ns.from_torch(full).values.sum().backward()
     assert torch.equal(full.grad, torch.eye(3))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("n", [0, 1, 50, 3000])
+@pytest.mark.parametrize("sizes", [(7,), (1 << 16,), ((1 << 16) + 1,), (3, 1 << 16), (40, 2, 9)])
+@pytest.mark.parametrize("most", [0, tuning.RADIX_SORTED, 1 << 30], ids=["keys", "tuned", "radix"])
+@pytest.mark.parametrize("dtype", [np.int32, np.int64, np.uint16])
+def test_columns_are_sorted_stably(n: int, sizes: tuple[int, ...], most: int, dtype: type, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tuning, "RADIX_SORTED", most)
+    generator = np.random.default_rng(n)
+    columns = [generator.integers(0, min(size, np.iinfo(dtype).max + 1), n).astype(dtype) for size in sizes]
+    ordered, order = sorted_columns(columns, sizes)
+    assert order.tolist() == np.lexsort(columns[::-1]).tolist()
+    for before, after in zip(columns, ordered, strict=True):
+        assert after.tolist() == before[order].tolist()
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
+@pytest.mark.parametrize("columns", [5, 70_000])
+def test_few_entries_of_any_size_are_transposed_and_sorted(dtype: torch.dtype, columns: int) -> None:
+    """Columns of 16 bits are sorted by radix, others by keys; rows are empty, unsorted, and long."""
+    generator = torch.Generator().manual_seed(columns)
+    counts = torch.tensor([0, 5, 0, 1, 4, 0])
+    crd = torch.cat([torch.randperm(columns, generator=generator)[:count] for count in counts])
+    pos = torch.cat([torch.zeros(1, dtype=torch.int64), counts.cumsum(0)])
+    A = ns.SparseTensor(Pattern(ANY_ORDER, (6, columns), ((), (pos.to(dtype), crd.to(dtype)))), torch.arange(1.0, 11.0))
+    expected = A.to_dense()
+    for result in (ns.sort(A), ns.sort(A).to(ns.CSC), A.to(ns.CSC), ns.sort(A).to(ns.COO(2))):
+        validate(result.pattern)
+        assert result.pattern.index_dtype == str(dtype).removeprefix("torch.")
+        assert torch.equal(result.to_dense(), expected)
