@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from ..convert.construct import from_torch
+from ..convert.matrices import listing
 from ..convert.row_selection import with_rows
 from ..convert.values import densified, looked_up, values_of
 from ..errors import IndexKindError, OperandError, RangeError, SizeError, UnsupportedError
@@ -24,14 +25,12 @@ from ..tensors.arrays import as_integer
 from ..tensors.coordinate_order import sorting
 from ..tensors.modes import as_numpy, made_outside
 from ..tensors.packing import check_countable, coordinates, entry_columns, numbered
-from ..tensors.pattern import Pattern
 from ..tensors.restriction import Numbers, entries_of, has_fibres, is_whole, run_of, select as restrict
 from ..tensors.sparse_tensor import SparseTensor
 from .elementwise import as_own, is_sparse
 from .reshaping import fitting, normalize_dim, rebuilt, reshape, sum_of
 
 NUMBERS = (torch.int8, torch.int16, torch.int32, torch.int64)  # data types of integer indices; other types are masks or invalid
-SIMPLE = frozenset((int, slice))
 VECTOR = COO(1)
 Selection = int | Numbers  # an integer removes the dimension
 
@@ -41,7 +40,9 @@ def select_coordinates(input: SparseTensor, selections: Sequence[Selection]) -> 
     if (run := run_of(input.pattern, selections)) is not None:
         (start, stop, crd), values = run, input._values
         if crd is not None:
-            return SparseTensor.trusted(made_outside(lambda: list_of(crd, input.pattern)), values[start:stop].clone())
+            size, dtype = input.pattern.shape[input.format.mode_order[-1]], input.pattern.index_dtype
+            row = made_outside(lambda: listing([torch.from_numpy(crd.astype(dtype))], (size,), VECTOR))
+            return SparseTensor.trusted(row, values[start:stop].clone())
         return values[start].clone() if stop == start + 1 else sum_of(values[start:stop])  # a sum takes twice as long
     if all(not isinstance(selection, int) and is_whole(selection, size) for selection, size in zip(selections, input.shape, strict=True)):
         return input.clone()
@@ -53,13 +54,6 @@ def select_coordinates(input: SparseTensor, selections: Sequence[Selection]) -> 
     if len(shape) == input.ndim and all(map(is_whole, selected, input.shape)):
         return input
     return rebuilt(input, key, shape, lambda: restrict(input.pattern, selected, remaining, fitting(input, shape, True)))
-
-
-def list_of(crd: np.ndarray, pattern: Pattern) -> Pattern:
-    """The pattern of a vector with these coordinates in the last level of another pattern."""
-    pos = np.array([0, len(crd)], pattern.index_dtype)
-    arrays = torch.from_numpy(pos), torch.from_numpy(crd.astype(pos.dtype))
-    return Pattern(VECTOR, (pattern.shape[pattern.format.mode_order[-1]],), (arrays,), pattern.index_dtype)
 
 
 def as_plain_index(key: Any) -> Any:
@@ -159,7 +153,7 @@ def getitem(input: SparseTensor, key: Any) -> Any:
         return _entries_at(input, as_numpy(key.values))
     given = key if isinstance(key, tuple) else (key,)
     shape = input.pattern.shape
-    if len(given) <= len(shape) and SIMPLE.issuperset(map(type, given)):
+    if len(given) <= len(shape) and {int, slice}.issuperset(map(type, given)):
         given = (*given, *[slice(None)] * (len(shape) - len(given)))
         return select_coordinates(input, list(map(selection_of, given, shape, range(len(shape)))))
     indices = list(map(as_plain_index, given))

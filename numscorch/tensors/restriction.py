@@ -120,9 +120,9 @@ def run_of(pattern: Pattern, selected: Sequence[int | Numbers]) -> tuple[int, in
     start, stop, last = 0, 1, len(pattern.shape) - 1
     for at, (arrays, d) in enumerate(zip(pattern.arrays, format.mode_order, strict=True)):
         number = selected[d]
-        if not isinstance(number, int) and (at < last or not at or not arrays):
-            return None
         if not arrays:
+            if not isinstance(number, int):
+                return None
             start = start * pattern.shape[d] + number
             stop = start + 1
             continue
@@ -131,7 +131,7 @@ def run_of(pattern: Pattern, selected: Sequence[int | Numbers]) -> tuple[int, in
             start, stop = int(starts[0][start]), int(starts[0][stop])
         crd = crd[start:stop]
         if not isinstance(number, int):
-            return (start, stop, crd) if is_whole(number, pattern.shape[d]) else None
+            return (start, stop, crd) if 0 < at == last and is_whole(number, pattern.shape[d]) else None
         wanted = crd.dtype.type(number)  # of another type, NumPy would convert the coordinates
         start, stop = start + int(crd.searchsorted(wanted)), start + int(crd.searchsorted(wanted, "right"))
     return start, stop, None

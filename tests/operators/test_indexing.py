@@ -168,3 +168,29 @@ def test_slices_are_copies_also_of_all_rows(select: Callable[[Any], Any], interp
     A = ns.from_torch(torch.eye(3))
     select(A).mul_(2)
     assert torch.equal(A.to_dense(), torch.eye(3))
+
+
+@pytest.mark.parametrize("name", ["CSR", "COO(2)", "DCSR", "(i, j) -> (i: dense, j: compressed(bits=16))", "dd", "CSC"])
+def test_single_rows_and_entries_of_new_patterns(name: str) -> None:
+    D = torch.tensor([[0.0, 2.0, 3.0], [0.0, 0.0, 0.0], [4.0, 0.0, 5.0]])
+    for i in range(-3, 3):
+        row = ns.from_torch(D, name)[i]
+        assert row.pattern.nnz == row.values.numel()
+        assert torch.equal(row.to_dense(), D[i])
+        assert torch.equal((row + row).to_dense(), 2 * D[i])
+        for j in range(-3, 3):
+            assert torch.equal(ns.from_torch(D, name)[i, j], D[i, j])
+
+
+def test_all_of_a_vector_shares_its_pattern() -> None:
+    x = ns.from_torch(torch.tensor([0.0, 2.0, 3.0]))
+    assert x[:].pattern is x.pattern
+    assert x[:].values.data_ptr() != x.values.data_ptr()
+    assert torch.equal(x[1:].to_dense(), torch.tensor([2.0, 3.0]))
+
+
+def test_an_absent_entry_has_a_gradient() -> None:
+    values = torch.tensor([1.0, 2.0], requires_grad=True)
+    A = ns.from_coo([[0, 1], [1, 0]], values, (2, 2), ns.CSR)
+    (A[0, 0] + 3 * A[1, 0]).backward()
+    assert values.grad.tolist() == [0.0, 3.0]
