@@ -96,8 +96,9 @@ class SparseLinear(WithSparseWeight):
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         """Return the output, (\\*, out_features)."""
-        check_dtype(self, self.weight.values, input)
-        return linear(input, self.weight.tensor, self.bias)
+        weight = self.weight.tensor
+        check_dtype(self, weight, input)
+        return linear(input, weight, self.bias)
 
     def extra_repr(self) -> str:
         return f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}, {self._weight_summary()}"

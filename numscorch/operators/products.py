@@ -42,7 +42,7 @@ def _matrix_product(name: str, required: tuple[int, int] | None, left: Any, righ
         return result
     first, second = _shape_of(left), _shape_of(right)
     ranks = len(first), len(second)
-    if ranks != required:
+    if 0 in ranks or ranks != (required or ranks):
         _check_ranks(name, ranks, required)
     inner = ranks[1] - 2 if ranks[1] > 1 else 0
     if first[-1] != second[inner]:
