@@ -424,9 +424,8 @@ class Binder:
         if self.last is None:
             return []
         shape = self.problem.shape
-        size = self.numbers_of(shape)
-        memory = f"torch.from_numpy({'room' if self.is_large(shape) else 'np.empty'}({size}, dtype))"
-        return [*self.noted(shape), f"R = {memory} if into is None else into", f"L{len(self.operands)}(T, R)"]
+        new = f"torch.from_numpy({'room' if self.is_large(shape) else 'np.empty'}({self.numbers_of(shape)}, dtype))"
+        return [*self.noted(shape), f"R = {new} if into is None else into", f"L{len(self.operands)}(T, R)"]
 
     def result_expression(self) -> str:
         """Expression for the result in its public type: a row-major tensor, or a SparseTensor with the (permuted) pattern of an operand."""
