@@ -31,10 +31,9 @@ def room(shape: int | tuple[int, ...], dtype: DTypeLike) -> np.ndarray:
     (True, 0)
     """
     element = np.dtype(dtype)
-    size = (shape if isinstance(shape, int) else prod(shape)) * element.itemsize
-    if not SMALLEST <= size <= LARGEST:
-        return np.empty(shape, element)
-    return np.asarray(Block(rounded_up(size), (shape,) if isinstance(shape, int) else shape, element.str))
+    shape = (shape,) if isinstance(shape, int) else shape
+    size = prod(shape) * element.itemsize
+    return np.asarray(Block(rounded_up(size), shape, element.str)) if SMALLEST <= size <= LARGEST else np.empty(shape, element)
 
 
 def rounded_up(size: int) -> int:

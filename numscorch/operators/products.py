@@ -12,7 +12,7 @@ from torch.autograd import forward_ad
 
 from ..errors import OperandError, SizeError, UnsupportedError
 from ..interface.api import einsum, is_compiling
-from ..programs.dispatch import dispatched
+from ..programs.dispatch import compute, dispatched
 from ..programs.fitting import MISSED, quick_result
 from ..programs.operands import any_autocast
 from ..tensors.arrays import as_integer, as_integers, converter
@@ -61,8 +61,8 @@ def check_same_type(left: Any, right: Any) -> None:
         raise UnsupportedError(f"operands have data types {types}: convert one with .to(), or use einsum, which promotes data types")
 
 
-def _contract(expr: str, left: Any, right: Any, out: Any, key: Hashable) -> Any:
-    """The einsum of two tensors; ``key`` is the key of the shortcut for later calls.
+def _contract(expr: str, left: Any, right: Any, out: Any = None, key: Hashable = None) -> Any:
+    """The einsum of two tensors; ``key`` is the key of a shortcut that was tried, by default the expression.
 
     Raises:
         UnsupportedError: the data types differ.
@@ -70,7 +70,7 @@ def _contract(expr: str, left: Any, right: Any, out: Any, key: Hashable) -> Any:
     check_same_type(left, right)
     if is_compiling() or any_autocast() or forward_ad._current_level >= 0:
         return einsum(expr, left, right, out=out)
-    return dispatched(expr, (left, right), None, out, key)
+    return compute(expr, (left, right), None, out) if key is None else dispatched(expr, (left, right), None, out, key)
 
 
 def _shape_of(operand: Any) -> tuple[int, ...]:
@@ -120,28 +120,15 @@ def linear(input: Any, weight: Any, bias: Any = None) -> Any:
     """
     if HANDLERS and (handler := HANDLERS.get(type(weight))) is not None and handler.linear is not None:
         return handler.linear(input, weight, bias)
-    product = MISSED if is_compiling() else quick_result(LINEAR, (input, weight))
-    if product is MISSED:
-        product = _linear(input, weight)
-    if bias is None:
-        return product
-    return add_bias(product, bias.to(product.dtype) if torch.is_autocast_enabled("cpu") else bias)
-
-
-def _linear(input: Any, weight: Any) -> Any:
-    """input @ weight.t().
-
-    Raises:
-        SizeError: the last dimensions differ.
-        UnsupportedError: the data types differ.
-    """
     first, second = _shape_of(input), _shape_of(weight)
     if first[-1:] != second[-1:]:
         axes = "(out_features, in_features)" if len(second) == 2 else "(in_features,)"
         clash = f"but its last dimension has to be in_features={second[-1] if len(second) else ''}"
         raise SizeError(f"input has shape {tuple(first)}, {clash}: the weight has shape {tuple(second)}, {axes}")
-    expr = ROWS_TIMES_TRANSPOSE.get(len(first), "...i,oi->...o") if len(second) == 2 else "...i,i->..."
-    return _contract(expr, input, weight, None, LINEAR)
+    product = _contract(LINEAR.get(len(first), "...i,oi->...o") if len(second) == 2 else "...i,i->...", input, weight)
+    if bias is None:
+        return product
+    return add_bias(product, bias.to(product.dtype) if torch.is_autocast_enabled("cpu") else bias)
 
 
 def add_bias(product: Any, bias: Any) -> Any:
@@ -322,8 +309,7 @@ def tensordot(a: Any, b: Any, dims: Any = 2, out: Any = None) -> Any:
 
 RANKS = {"addmm": (2, 2, 2), "addmv": (1, 2, 1), "addr": (2, 1, 1), "baddbmm": (3, 3, 3), "addbmm": (2, 3, 3)}
 OF_AUTOCAST = ("addmm", "addbmm", "baddbmm")  # operators whose result torch.autocast casts to its data type
-LINEAR = "linear", None  # the key of its shortcut
-ROWS_TIMES_TRANSPOSE = {1: "i,oi->o", 2: "bi,oi->bo"}
+LINEAR = {1: "i,oi->o", 2: "bi,oi->bo"}
 PRODUCTS = {(left, right): _product(left, right) for left in (1, 2) for right in (1, 2)}
 PRODUCT_OPERATORS: dict[str, Callable[..., Any]] = {
     "matmul": matmul,

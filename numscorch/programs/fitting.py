@@ -11,9 +11,8 @@ One call of torch's guards checks all strided tensors: class, data type, layout,
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import combinations
-from types import CodeType
 from typing import Any
 
 import torch
@@ -32,6 +31,7 @@ from .torch_sparse import _wrappers, wrap
 MOST_FITTINGS = 8  # fittings per expression; they differ in data types, ranks, tensor classes, or torch's modes
 MOST_PLANS = 1024  # plans per fitting; they differ in patterns, shapes and strides
 ABSENT: Any = object()
+_code = lru_cache(maxsize=1024)(partial(compile, filename="<binder of a bound einsum>", mode="exec"))  # expressions share code
 MOST_SHORTCUTS = 1024  # expressions and requests
 MISSED: Any = object()
 
@@ -95,15 +95,7 @@ class Fitting:
         }
         scope |= {f"o{at}": constant for at, constant in enumerate(constants, len(operands))}
         exec(_code(source.text()), scope)
-        self.call: Callable[..., Any] = scope["call"]
-        self.find: Callable[..., Any] = scope["find"]
-        self.key_of: Callable[..., Hashable] = scope["key_of"]
-
-
-@lru_cache(maxsize=1024)
-def _code(text: str) -> CodeType:
-    """The code of a fitting's functions, which fittings of different expressions share."""
-    return compile(text, "<binder of a bound einsum>", "exec")
+        self.call, self.find, self.key_of = (scope[name] for name in ("call", "find", "key_of"))
 
 
 class Fittings:
@@ -116,10 +108,8 @@ class Fittings:
 
     def look_up(self, operands: Sequence[Any]) -> Fitting | None:
         """The fitting with a plan for these operands, or None."""
-        for fitting in self.known:
-            if len(operands) == fitting.count and (plan := fitting.find(*operands)) is not None and plan is not ABSENT:
-                return fitting
-        return None
+        alike = (fitting for fitting in self.known if len(operands) == fitting.count)
+        return next((fitting for fitting in alike if fitting.find(*operands) not in (None, ABSENT)), None)
 
     def learnt(self, operands: Sequence[Any], ready: Sequence[Any], plan: Any, takes_out: bool = True) -> Fitting | None:
         """A fitting that caches the plan of these operands; None if there are already MOST_FITTINGS.

@@ -137,12 +137,8 @@ def _is_free(out: Tensor, operands: Sequence[Any]) -> bool:
         return False
     first, last = out.data_ptr(), out.data_ptr() + out.nbytes
     read = [(o._values, *[array for array, _ in o.pattern.watched]) if type(o) is SparseTensor else (o,) for o in operands]
-    return all(last <= array.data_ptr() or array.data_ptr() + _extent(array) <= first for arrays in read for array in arrays)
-
-
-def _extent(tensor: Tensor) -> int:
-    """An upper bound of the bytes that a strided tensor spans."""
-    return tensor.nbytes if tensor.is_contiguous() else tensor.untyped_storage().nbytes()
+    sized = [(a.data_ptr(), a.nbytes if a.is_contiguous() else a.untyped_storage().nbytes()) for arrays in read for a in arrays]
+    return all(last <= start or start + size <= first for start, size in sized)
 
 
 def write(out: Any, result: Any) -> Any:

@@ -194,7 +194,7 @@ class Binder:
         if operand.format.is_dense:
             name = "X" if at in self.copied else "o"
             return f"{name}{at}.data_ptr()" if DTYPES[operand.dtype].kind != "complex" else None
-        return f"a{at}" if self.reads_values(at) else None
+        return f"a{at}"
 
     def workspace_lines(self) -> list[str]:
         """Lines that allocate the workspaces, with a part for each worker."""
@@ -263,8 +263,9 @@ class Binder:
             if self.accesses[NAMES[at]].tensor.shares is None:
                 lines += self.views(at, sum(len(level.arrays) for level in kernel_format.levels))
             is_read = any(param.what == "vals" and param.of == NAMES[at] for param in self.kernel.source.params)
-            if self.kernel.is_compiled and self.reads_values(at) and is_read:
+            if self.kernel.is_compiled and is_read:
                 lines += [f"v{at} = o{at}._values", f"a{at} = v{at}.data_ptr()", f"if a{at} != o{at}._address: o{at}.locate()"]
+                lines += [] if self.reads_values(at) else [f"v{at} = M{at}.tensor(v{at}.detach())", f"a{at} = v{at}.data_ptr()"]
         return lines
 
     def stored(self, name: str) -> Format:
@@ -386,8 +387,7 @@ class Binder:
         at = NAMES.index(name)
         operand = self.operands[at]
         if not operand.format.is_dense:
-            view = f"(o{at}._view if o{at}._view is not None and o{at}._values.data_ptr() == o{at}._address else o{at}.viewed)"
-            return view if self.reads_values(at) else f"M{at}.tensor(torch.from_numpy({view})).numpy()"
+            return f"o{at}.viewed" if self.reads_values(at) else f"M{at}.tensor(torch.from_numpy(o{at}.viewed)).numpy()"
         if at in self.copied:
             return f"X{at}.numpy()"
         if operand.strides != row_major(operand.shape):

@@ -169,7 +169,7 @@ def panels_of(problem: Problem, request: Request, operands: Sequence[Operand], t
     return Panels(*panelled(request.subscripts, index), index, width, extent, max(-(-panels // groups), 2), places, padded)
 
 
-Copying = Callable[[Request, Operand], Bind]  # the function that copies an operand to a tensor
+Copying = Callable[[Request, Operand], Bind]  # from sizes to the function that copies an operand to a tensor
 
 
 def in_panels(problem: Problem, panels: Panels, names: Subscripts, operands: Sequence[Operand], bind: Bind, copying: Copying) -> Bind:

@@ -57,7 +57,7 @@ class SparseTensor(StoredValues, PythonOperators):
     tensor([2., 3.])
     """
 
-    __slots__ = ("__weakref__", "_address", "_values", "_view", "pattern")
+    __slots__ = ("__weakref__", "_address", "_values", "pattern")
 
     def __init__(self, pattern: Pattern, values: torch.Tensor | ArrayLike):
         self.pattern = pattern
@@ -67,7 +67,7 @@ class SparseTensor(StoredValues, PythonOperators):
     def trusted(cls, pattern: Pattern, values: torch.Tensor) -> SparseTensor:
         """A tensor of values that a kernel wrote for this pattern, without checks."""
         tensor = cls.__new__(cls)
-        tensor.pattern, tensor._values, tensor._view, tensor._address = pattern, values, None, -1
+        tensor.pattern, tensor._values, tensor._address = pattern, values, -1
         return tensor
 
     @property
@@ -88,7 +88,6 @@ class SparseTensor(StoredValues, PythonOperators):
             raise SizeError(f"values has shape {tuple(values.shape)}, but the pattern has {stored} positions: pass shape ({stored},)")
         values = check_values(values)
         self._values = values if values.is_contiguous() else _contiguous(values)
-        self._view: np.ndarray | None = None
         self._address = -1
 
     @property
@@ -102,9 +101,7 @@ class SparseTensor(StoredValues, PythonOperators):
         """
         if self._values.data_ptr() != self._address:
             self.locate()
-        if self._view is None:
-            self._view = from_dlpack(to_dlpack(self._values.detach())).numpy()
-        return self._view
+        return from_dlpack(to_dlpack(self._values.detach())).numpy()
 
     def locate(self) -> None:
         """Check the values, and keep their address for kernels that read them there.
@@ -115,7 +112,7 @@ class SparseTensor(StoredValues, PythonOperators):
         values = self._values
         if values.shape != (self.pattern.nnz,) or not values.is_contiguous():
             raise SizeError(f"values was changed to shape {tuple(values.shape)}, but the pattern has {self.pattern.nnz} positions")
-        self._view, self._address = None, values.data_ptr()
+        self._address = values.data_ptr()
 
     def __reduce__(self) -> tuple[type[SparseTensor], tuple[Pattern, torch.Tensor]]:
         return SparseTensor, (self.pattern, self._values)
@@ -300,7 +297,7 @@ class SparseTensor(StoredValues, PythonOperators):
 
     def _permuted(self, places: tuple[int, ...]) -> SparseTensor:
         result = SparseTensor.trusted(self.pattern.permuted(places), self._values)
-        result._view, result._address = self._view, self._address
+        result._address = self._address
         return result
 
     @graph_break
