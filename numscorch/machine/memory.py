@@ -35,7 +35,7 @@ def flat(tensor: torch.Tensor) -> np.ndarray:
 
 def address(array: np.ndarray) -> int:
     """The address of a writable contiguous array, in a quarter of the time of ``array.ctypes.data``."""
-    return ctypes.addressof(NO_BYTES.from_buffer(array))  # type: ignore[arg-type]
+    return ctypes.addressof(NO_BYTES.from_buffer(array))  # type: ignore[arg-type]  # arrays have the buffer protocol
 
 
 def aligned(size: int, dtype: torch.dtype, zeroed: bool = False) -> torch.Tensor:
