@@ -17,9 +17,8 @@ from numba.core.compiler_lock import global_compiler_lock
 from numba.core.registry import cpu_target
 
 import numscorch as ns
-from numscorch.codegen import kernel
 from numscorch.codegen.compiling import _add, entries_of
-from numscorch.codegen.kernel import Kernel
+from numscorch.codegen.kernel import Kernel, build_plain
 from numscorch.codegen.numba_passes import Library
 from numscorch.machine.target import host
 from numscorch.runtime import plans
@@ -44,12 +43,12 @@ def requests() -> Iterator[tuple[str, list[Any], dict[str, Any]]]:
     yield "ij,jk->ik", [ns.from_torch(blocks, ns.NMG(1, 4, 4)), torch.randint(-3, 4, (48, 40)).float()], {}
 
 
-def assembly(built: Kernel, triple: str) -> str:
+def assembly(kernel: Kernel, triple: str) -> str:
     """The assembly of a kernel's functions for a target triple."""
     codegen = cpu_target.target_context.codegen()
-    library = Library(codegen, built.source.name)
-    for name in entries_of(built.source):
-        _add(library, built.source, name, built.scope[name])
+    library = Library(codegen, kernel.source.name)
+    for name in entries_of(kernel.source):
+        _add(library, kernel.source, name, kernel.scope[name])
     if triple == codegen.magic_tuple()[0]:
         library.finalize()
         return str(library.get_asm_str())
@@ -68,7 +67,7 @@ def assembly(built: Kernel, triple: str) -> str:
 def main(triple: str) -> None:
     binding.initialize_all_targets()
     binding.initialize_all_asmprinters()
-    plans.PROCESS.build = kernel.build_plain
+    plans.PROCESS.build = build_plain
     for text, operands, options in requests():
         result = ns.einsum(text, *operands, **options)
         dense = [operand.to_dense() if isinstance(operand, ns.SparseTensor) else operand for operand in operands]
@@ -76,7 +75,7 @@ def main(triple: str) -> None:
         if not torch.equal(result.to_dense() if isinstance(result, ns.SparseTensor) else result, expected):
             raise SystemExit(f"{text} {options} differs on {host()}")
     with global_compiler_lock:
-        codes = {built.source.text: assembly(built, triple) for built in plans.PROCESS.kernels.values()}
+        codes = {kernel.source.text: assembly(kernel, triple) for kernel in plans.PROCESS.kernels.values()}
     print(json.dumps({"lanes": host().vector_bytes // 4, "registers": host().registers, "codes": codes}))
 
 
