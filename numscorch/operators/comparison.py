@@ -123,7 +123,8 @@ def chosen_of_rows(input: SparseTensor, k: int, dim: int, largest: bool, choose:
     if is_functorch_wrapped_tensor(read):  # a padding that is chosen could not be seen
         position, column = lists.chosen(np.arange(len(counts)), counts, k, choose)
     else:
-        step = np.left_shift(1, np.maximum(np.frexp(counts)[1] - 4, 0))  # so that at most an eighth of a row is padding
+        kept_bits = 4 if len(crd) >= tuning.PADDED_LISTS else 2  # an eighth of a row is padding at most, or a half: fewer groups
+        step = np.left_shift(1, np.maximum(np.frexp(counts)[1] - kept_bits, 0))
         widths = -(-counts // step) * step
         position, column = lists.chosen(np.arange(len(counts)), np.where(pos[:-1] + widths <= len(crd), widths, counts), k, choose)
         again = np.flatnonzero((column < 0).any(1).numpy())

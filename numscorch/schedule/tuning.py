@@ -118,6 +118,7 @@ SEARCHED_ROWS = 32  # entries per row from which row starts are searched for ins
 LISTED_VALUES = 1 << 17  # values of a dense tensor up to which NumPy lists its nonzeros faster than a kernel; bench_convert
 SEARCHED_VALUES = 1 << 20  # values: dense masks that broadcast to more are listed before they are expanded; benchmarks/sweep.py
 CHOICE_VALUES = 1 << 18  # values of a dense matrix from which torch chooses entries of each row at once; topk, 57 million entries
+PADDED_LISTS = 1 << 20  # entries below which rows of more different lengths are chosen from together; benchmarks.families, top-n
 FEW_USES = 4  # uses of a new graph in which layers sum along its edges, instead of making a matrix; benchmarks.everyday graphs
 FEW_MESSAGES = 1 << 18  # edges times channels up to which they do; benchmarks.everyday graphs
 

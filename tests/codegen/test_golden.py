@@ -26,7 +26,7 @@ def source(name: str, target: Target = TARGET) -> Source:
     expr, operands = KERNELS[name]
     if expr.startswith("to "):
         fmt = Format(expr.removeprefix("to "))
-        problem, options = copy_problem(operands[0], fmt, target), copying(operands[0].format, fmt).options
+        problem, options = copy_problem(operands[0], fmt, target, prunes=False), copying(operands[0].format, fmt).options
         return generate(schedule(problem.stmt, problem.facts, target, options)[-1].stmt, target)
     if "=" in expr:
         (part,) = parse_program(expr)
