@@ -323,7 +323,9 @@ def _add_to_register(stmt: ix.Assignment, env: Env) -> Block:
     varies = is_varying(stmt.rhs, env)
     product = lower_product(stmt.rhs, env, as_vector=varies)
     if not varies:
-        return (*product.setup, Accumulate(register, product.scalar), *seen)
+        # with an integer, Numba would make the register of a float32 sum a float64
+        value = replace(product.scalar, dtype=stmt.lhs.tensor.dtype) if isinstance(product.scalar, Const) else product.scalar
+        return (*product.setup, Accumulate(register, value), *seen)
     if name in env.varying:
         return (*product.setup, Assign(register, product.added_to(register)))
     partial, is_tile = partial_register(name), env.lanes is not None and env.lanes.count > 1

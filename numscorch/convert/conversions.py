@@ -265,7 +265,7 @@ def copied(A: SparseTensor, format: Format | None, nonzeros: int | None = None) 
     The kernel depends on no statistics of the pattern but the longest row, if unordered rows are collected in workspaces.
     """
     levels, collects = A.format.levels, format is not None and not A.format.is_ordered
-    if levels and not (collects and "pos" not in levels[-1].arrays):
+    if levels and (nonzeros is not None or not collects or "pos" in levels[-1].arrays):
         peak = 4 ** ((max(longest_row(A.pattern), 1).bit_length() - 1) // 2) if collects else 0  # as in Pattern.peaks
         A = type(A).trusted(A.pattern.unmeasured(peak), A.values)
     if nonzeros is not None:

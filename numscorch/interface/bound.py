@@ -151,9 +151,7 @@ class BoundEinsum:
         is_final = type(plan) is Plan and plan.problem.requested is None and (may_be_sparse or plan.problem.result.is_dense)
         if not is_final and type(plan) is not Chain:
             return
-        fitting = self._fittings.learnt(operands, ready, plan, takes_out=self.reduce == "sum")
-        if fitting is not None:
-            self._install(fitting)
+        self._install(self._fittings.learnt(operands, ready, plan, takes_out=self.reduce == "sum"))
 
     def _check(self, operands: Sequence[Any]) -> None:
         specs = tuple(map(OperandSpec.of, operands))

@@ -20,7 +20,7 @@ from .threads import workers
 
 UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
 SPACE = 24  # bytes of a workspace per value: list, mark or hash table, and the value
-NO_BYTES = ctypes.c_char * 0  # the buffer of an empty array has this type too
+NO_BYTES = ctypes.c_char * 0  # so that empty arrays have an address, too
 COORDINATE = 8  # bytes of a coordinate while entries are created
 ASK_FROM = 1 << 30  # bytes above which the limit is checked
 
@@ -34,7 +34,11 @@ def flat(tensor: torch.Tensor) -> np.ndarray:
 
 
 def address(array: np.ndarray) -> int:
-    """The address of a writable contiguous array, in a quarter of the time of ``array.ctypes.data``."""
+    """The address of a contiguous array, in a quarter of the time of ``array.ctypes.data``.
+
+    Raises:
+        TypeError: the array is read-only.
+    """
     return ctypes.addressof(NO_BYTES.from_buffer(array))  # type: ignore[arg-type]  # arrays have the buffer protocol
 
 

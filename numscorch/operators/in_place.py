@@ -8,6 +8,7 @@ from math import prod, sqrt
 from numbers import Number
 from typing import Any
 
+import numpy as np
 import torch
 from torch.nn import init
 
@@ -76,7 +77,7 @@ def setitem(input: SparseTensor, key: Any, value: Any) -> None:
     """``A[key] = value`` in place, for stored entries only; unstored entries must stay 0.
 
     Raises:
-        OperandError: the value is None.
+        OperandError: the value is None, or a number of another class than Python's and NumPy's.
         RuntimeError: the data type cannot hold the number, as in torch.
         SizeError: the value does not broadcast to the indexed shape.
         UnsupportedError: the assignment would store new entries, or the values are a leaf that requires grad.
@@ -90,11 +91,11 @@ def setitem(input: SparseTensor, key: Any, value: Any) -> None:
     """
     positions = torch.arange(1, input.pattern.nnz + 1)  # 0 marks unstored entries
     chosen = getitem(SparseTensor(input.pattern, positions), key)
-    is_number = isinstance(value, Number)
-    if is_number:
-        value = torch.empty((), dtype=input.dtype).fill_(value)  # refuses numbers that the data type can't hold
-    if value is None:
-        raise OperandError(f"None as the value of entries of {input}: assign numbers or a tensor")
+    if value is None or (isinstance(value, Number) and not isinstance(value, bool | int | float | complex | np.number)):
+        raise OperandError(f"{value!r} as the value of entries of {input}: assign numbers or a tensor")
+    if isinstance(value, Number):
+        number: Any = value.item() if isinstance(value, np.number) else value
+        value = torch.empty((), dtype=input.dtype).fill_(number)  # refuses numbers that the data type can't hold
     value = (value if isinstance(value, torch.Tensor | SparseTensor) else torch.as_tensor(value)).to(input.dtype)
     if broadcast_shape("an assignment", value.shape, chosen.shape) != tuple(chosen.shape):
         raise SizeError(f"a value of shape {tuple(value.shape)} for entries of shape {tuple(chosen.shape)}")

@@ -37,11 +37,11 @@ def matmul(input: Any, other: Any, *, out: Any = None) -> Any:
 
 def _matrix_product(name: str, required: tuple[int, int] | None, left: Any, right: Any, out: Any) -> Any:
     """The matrix product, by the shortcut of ``name`` if possible; ``required``: the ranks, or None for any."""
-    key = name, required
-    if not is_compiling() and (result := quick_result(key, (left, right), out)) is not MISSED:
-        return result
     first, second = _shape_of(left), _shape_of(right)
     ranks = len(first), len(second)
+    key = name, ranks  # one expression
+    if not is_compiling() and (result := quick_result(key, (left, right), out)) is not MISSED:
+        return result
     if 0 in ranks or ranks != (required or ranks):
         _check_ranks(name, ranks, required)
     inner = ranks[1] - 2 if ranks[1] > 1 else 0

@@ -22,14 +22,14 @@ from .reducing import Dim, amax, normalize_dims, sum as total
 
 @lru_cache(maxsize=256)
 def _summing(term: str, order: int, reduced: tuple[int, ...]) -> str:
-    """The statement that sums a term of the stored entries A and of the dense tensor m, which has the remaining dimensions.
+    """The statement that sums a term of the stored entries A, and possibly of a dense tensor m, which has the remaining dimensions.
 
     >>> _summing("exp({A} - {m})", 2, (1,))
     'S[i0] += stored(A[i0,i1]) * exp(A[i0,i1] - m[i0])'
     """
     names = [f"i{d}" for d in range(order)]
     kept = ",".join(name for d, name in enumerate(names) if d not in reduced)
-    entry, row = f"A[{','.join(names)}]", f"[{kept}]" if kept else ""
+    entry, row = f"A[{','.join(names)}]" if names else "A", f"[{kept}]" if kept else ""
     return f"S{row} += stored({entry}) * {term.format(A=entry, m='m' + row)}"
 
 

@@ -111,17 +111,15 @@ class Fittings:
         alike = (fitting for fitting in self.known if len(operands) == fitting.count)
         return next((fitting for fitting in alike if fitting.find(*operands) not in (None, ABSENT)), None)
 
-    def learnt(self, operands: Sequence[Any], ready: Sequence[Any], plan: Any, takes_out: bool = True) -> Fitting | None:
-        """A fitting that caches the plan of these operands; None if there are already MOST_FITTINGS.
+    def learnt(self, operands: Sequence[Any], ready: Sequence[Any], plan: Any, takes_out: bool = True) -> Fitting:
+        """A fitting that caches the plan of these operands.
 
         ``ready`` has the operands as the plan takes them, and the constants.
         """
         alike = (other for other in self.known if len(operands) == other.count and other.find(*operands) is not None)
         if (fitting := next(alike, None)) is None:
-            if len(self.known) >= MOST_FITTINGS:
-                return None
             fitting = Fitting(operands, ready[len(operands) :], takes_out)
-            self.known = (fitting, *self.known)
+            self.known = (fitting, *self.known[: MOST_FITTINGS - 1])  # the oldest one goes
         keep(fitting.plans, fitting.key_of(*ready), plan, MOST_PLANS)
         return fitting
 
@@ -231,7 +229,7 @@ class Shortcut:
 
 
 def quick_result(key: Hashable, operands: Sequence[Any], out: Any = None) -> Any:
-    """The result of an expression or request by its shortcut, or MISSED."""
+    """The result by the shortcut of an expression, a request, or a product's name and ranks; MISSED if there is none."""
     shortcut = SHORTCUTS.get(key) if tables_apart() is None else None
     return MISSED if shortcut is None else shortcut.run(shortcut, *operands, out=out)
 
@@ -248,5 +246,5 @@ def remember_call(key: Hashable, request: Request, operands: Sequence[Any], read
     """
     if (shortcut := SHORTCUTS.get(key)) is None:
         keep(SHORTCUTS, key, Shortcut(request), MOST_SHORTCUTS)
-    elif is_plain(operands) and (fitting := shortcut.fittings.learnt(operands, ready, plan)) is not None:
-        shortcut.run = fitting.call
+    elif is_plain(operands):
+        shortcut.run = shortcut.fittings.learnt(operands, ready, plan).call

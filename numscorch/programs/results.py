@@ -22,11 +22,10 @@ from ..ir.format import COO, Format, sorted_format
 from ..ir.functions import REDUCTIONS
 from ..runtime.plans import Plan
 from ..tensors.ledgers import note
-from ..tensors.modes import dispatch_modes
 from ..tensors.packing import at_positions, coordinates
 from ..tensors.sparse_tensor import SparseTensor
 from ..tensors.torch_layouts import has_torch_layout
-from .operands import STRIDED
+from .operands import STRIDED, is_plain_mode
 
 
 def stored_as(result: Any, requested: Format | None, native: bool, asked: bool = True, zero: float = 0.0) -> Any:
@@ -132,8 +131,9 @@ def receive(out: Any, plan: Any, *operands: Any) -> Any:
 
 def _is_free(out: Tensor, operands: Sequence[Any]) -> bool:
     """Whether kernels can write to ``out``: plain contiguous memory that it shares with no operand."""
-    is_plain = out.layout is STRIDED and out.is_contiguous() and out.is_cpu and not (out.requires_grad or out.is_neg() or out.is_conj())
-    if not is_plain or out.is_inference() or dispatch_modes():
+    if out.layout is not STRIDED or not out.is_cpu or not out.is_contiguous() or out._is_zerotensor():
+        return False
+    if out.requires_grad or out.is_neg() or out.is_conj() or out.is_inference() or not is_plain_mode():
         return False
     first, last = out.data_ptr(), out.data_ptr() + out.nbytes
     read = [(o._values, *[array for array, _ in o.pattern.watched]) if type(o) is SparseTensor else (o,) for o in operands]

@@ -115,7 +115,7 @@ def run_of(pattern: Pattern, selected: Sequence[int | Numbers]) -> tuple[int, in
     ((1, 2, None), (2, 3, array([1], dtype=int32)), None)
     """
     format = pattern.format
-    if not (format.is_ordered and has_fibres(format)):
+    if not (format.levels and format.is_ordered and has_fibres(format)):
         return None
     start, stop, last = 0, 1, len(pattern.shape) - 1
     for at, (arrays, d) in enumerate(zip(pattern.arrays, format.mode_order, strict=True)):
