@@ -183,16 +183,23 @@ def in_place(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(function)  # so that the arguments are those of the operator
     def write(input: SparseTensor, *args: Any, **kwargs: Any) -> SparseTensor:
-        result = function(input, *args, **kwargs)
+        result = _in_format_of(input, function(input, *args, **kwargs))
+        if not (isinstance(result, SparseTensor) and input.pattern.stores_as(result.pattern)):
+            dense = [densified(arg, f"{name}_", "its argument has another pattern") for arg in args]  # as in A.mul_(row)
+            result = function(input, *dense, **kwargs)
         if not isinstance(result, SparseTensor):
             raise SizeError(f"{name}_ of {input}: the result is dense, and {PATTERNS}")
-        if result.format != input.format and result.shape == input.shape and result.pattern.nnz == input.pattern.nnz:
-            result = to_format(result, input.format)
         if not input.pattern.stores_as(result.pattern):
             raise SizeError(f"{name}_ of {input}\n  gives {result}: their patterns differ, and {PATTERNS}")
         return written(input, result.values)
 
     return with_name(write, f"{name}_", f"torch's {name}_: {name} in place; the result must have the tensor's pattern.")
+
+
+def _in_format_of(input: SparseTensor, result: Any) -> Any:
+    """The result in the format of ``input``, if it stores as many values."""
+    is_alike = isinstance(result, SparseTensor) and result.shape == input.shape and result.nnz == input.nnz
+    return to_format(result, input.format) if is_alike else result
 
 
 def in_place_of(table: dict[str, Callable[..., Any]]) -> dict[str, Callable[..., Any]]:

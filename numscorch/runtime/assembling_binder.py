@@ -62,12 +62,13 @@ class AssemblingBinder(Binder):
 
     def function(self) -> Bind:
         if self.bound is not None:
-            return self.compile_body([*self.patterns(), *self.bounded_lines(self.bound)])
+            return self.compile_body([*self.patterns(), *self.copies(), *self.bounded_lines(self.bound)])
         most = f"min(workers(), {self.fixed(f'workers_for({text_of(self.parents)})')})" if self.placed else "workers()"
         return self.compile_body(
             [
                 *self.patterns(),
                 *self.size_check(),
+                *self.copies(),
                 f"n = {most}" if self.parallel else "n = 1",
                 *self.workspace_lines(),
                 *(self.single_pass_lines() if "once" in self.before else []),

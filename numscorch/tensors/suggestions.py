@@ -178,7 +178,7 @@ SUGGESTIONS: dict[str, str] = {
         "count A.values and add A.numel() - A.nnz zeros, or use .to_dense()",
     ),
     **dict.fromkeys(
-        ("linalg_solve", "solve", "linalg_inv", "inverse", "linalg_solve_triangular", "_spsolve"),
+        ("linalg_solve", "solve", "linalg_inv", "inverse", "linalg_solve_triangular"),
         "use scipy.sparse.linalg.spsolve(A.to_scipy().tocsc(), b.numpy())",
     ),
     **dict.fromkeys(
@@ -206,7 +206,7 @@ SUGGESTIONS: dict[str, str] = {
         "write it as an einsum, or use .to_dense()",
     ),
     **dict.fromkeys(("linalg_lstsq", "linalg_pinv", "pinverse"), "use scipy.sparse.linalg.lsqr(A.to_scipy(), b.numpy()), or .to_dense()"),
-    **dict.fromkeys(("matrix_exp", "linalg_matrix_exp"), "use scipy.sparse.linalg.expm(A.to_scipy().tocsc()), or .to_dense()"),
+    "matrix_exp": "use scipy.sparse.linalg.expm(A.to_scipy().tocsc()), or .to_dense()",
     "rsub": "write other - A",
     "float_power": "write A.double() ** exponent",
     "special_expit": "use torch.sigmoid(A)",
