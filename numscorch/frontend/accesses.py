@@ -46,10 +46,9 @@ class Accesses:
     last: int | None = None  # contiguous dimension of the result; None stands for the last one
     padded: str | None = None  # index whose last block is allocated whole in the result
 
-    @property
-    def parts(self) -> list[Part]:
+    def result_parts(self, result: Access) -> list[Part]:
         """For each index of the access to the result, the part of a dimension that it stands for."""
-        return self.splitting.result_parts(self.request.subscripts.result)
+        return self.splitting.result_parts(self.request.subscripts.result, result.indices)
 
     def facts(self, stmt: Assignment, target: Target) -> Facts:
         """The facts that scheduling passes read: extents, counts, spreads, peaks and crossings."""

@@ -135,7 +135,7 @@ def _assemble_problem(accesses: Accesses, target: Target, format: Format | str |
     stored = {NAMES[at]: fmt for at, fmt in accesses.formats.items()}
     shares = stmt.lhs.tensor.shares
     if shares is None:
-        result = result_format(stmt, accesses.parts)
+        result = result_format(stmt, accesses.result_parts(stmt.lhs))
         return Problem(stmt, facts, accesses.extents, why, shape, result, stored, strides, requested=requested)
     permutation = tuple(request.subscripts.operands[NAMES.index(shares)].index(name) for name in request.subscripts.result)
     kept = stored[shares].permuted(permutation)
@@ -242,7 +242,8 @@ def _split(
 
 def _choose_format(stmt: Assignment, accesses: Accesses, facts: Facts, format: Format | str | None, wanted: Format | None) -> Choice:
     """Choose the inferred or the requested format; if the requested one cannot be assembled, the result is converted to it."""
-    request, parts, index_dtype = accesses.request, accesses.parts, index_dtype_of(accesses.operands, accesses.extents.values())
+    request, parts = accesses.request, accesses.result_parts(stmt.lhs)
+    index_dtype = index_dtype_of(accesses.operands, accesses.extents.values())
     inferred, why = infer_format(stmt, format == "infer", sum(bool(part.modulus) for part in parts), request.form.in_order)
     inferred = _assembled(inferred, inferred.lhs.tensor.format, index_dtype)
     if _is_filled_without_terms(stmt, accesses):

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import permutations
 
 from ..ir.derived_formats import without_parts
 from ..ir.format import Format, sorted_format
@@ -74,11 +75,16 @@ class Splitting:
         pairs = zip(names, strides, strict=True)
         return tuple(stride * part.divisor for name, stride in pairs for part in self.parts.get(name, (Part(0),)))
 
-    def result_parts(self, names: Names) -> list[Part]:
-        """The parts of a result with these names: unsplit dimensions and block indices, then the indices inside blocks."""
-        split = [(at, self.parts.get(name, (Part(0),))) for at, name in enumerate(names)]
-        outer = [pieces[0].moved({pieces[0].dimension: at}) for at, pieces in split]
-        return outer + [part.moved({part.dimension: at}) for at, pieces in split for part in pieces[1:]]
+    def result_parts(self, names: Names, variables: Sequence[IndexVar]) -> list[Part]:
+        """The parts of a result with these names that the variables stand for."""
+        parts = {
+            var: part.moved({part.dimension: at})
+            for at, name in enumerate(names)
+            for var, part in zip(self.variables(name), self.parts.get(name, (Part(0),)), strict=True)
+        }
+        diagonals = [Part(at, minus=other) for at, other in permutations(range(len(names)), 2)]
+        parts |= {self.level_variable(names, part): part for part in diagonals}
+        return [parts[var] for var in variables]
 
     def extents(self, sizes: Mapping[str, int]) -> dict[IndexVar, int]:
         """The extents of all parts."""

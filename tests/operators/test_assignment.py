@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from fractions import Fraction
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -110,9 +112,17 @@ def test_numbers_are_assigned_or_refused_as_by_torch(dtype: torch.dtype, value: 
     assert torch.equal(A.values.nan_to_num(), dense.nan_to_num())
 
 
-def test_none_is_no_value() -> None:
-    with pytest.raises(ns.errors.OperandError, match="None as the value of entries"):
-        ns.eye(2, format=ns.CSR)[0, 0] = None
+@pytest.mark.parametrize("number", [np.complex64(7 + 2j), np.complex128(7 + 2j), np.float32(0.5), np.int8(-3), np.bool_(True)])
+def test_numbers_of_numpy_are_assigned_whole(number: Any) -> None:
+    A = ns.from_torch(torch.tensor([[0, 2]]).to(torch.complex64))
+    A[0, 1] = number
+    assert A.values.tolist() == [complex(number)]
+
+
+@pytest.mark.parametrize("value", [None, Fraction(1, 2)])
+def test_other_objects_are_no_values(value: Any) -> None:
+    with pytest.raises(ns.errors.OperandError, match="as the value of entries"):
+        ns.eye(2, format=ns.CSR)[0, 0] = value
 
 
 def test_the_sign_plus_returns_the_values() -> None:

@@ -146,3 +146,43 @@ def test_reductions_of_three_dimensions_without_elements(name: str, shape: tuple
         result, expected = (getattr(torch, name)(t, dim=dim, keepdim=keepdim) for t in (ns.from_torch(D), D))
     result = as_dense(result)
     torch.testing.assert_close(result, expected, equal_nan=True)
+
+
+BLOCKED = {
+    "BCSR": "(i, j) -> (i // 4: dense, j // 4: compressed, i % 4: dense, j % 4: dense)",
+    "columns of blocks": "(i, j) -> (j // 2: dense, i // 4: compressed, i % 4: dense, j % 2: dense)",
+    "tiles of some rows": "(i, j) -> (i: compressed, j: dense)",
+    "dense below": "dsd",
+    "list of tiles": "(i, j, k) -> (i: compressed(unique=False), j: singleton, k: dense)",
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("name", ["var", "std", "logsumexp"])
+@pytest.mark.parametrize("format", BLOCKED.values(), ids=BLOCKED)
+def test_statistics_of_tiles_and_their_gradients(format: str, name: str, dtype: torch.dtype) -> None:
+    fmt, generator = ns.Format(format), torch.Generator().manual_seed(1)
+    dense = torch.rand((8, 12, 8)[: fmt.order], generator=generator, dtype=dtype)
+    dense = dense * (torch.rand(dense.shape, generator=generator) < 0.3)
+    options = {} if name == "logsumexp" else {"correction": 0}
+    for dim in [(0,), (1,), tuple(range(fmt.order))]:
+        A, D = ns.from_torch(dense, fmt), dense.clone().requires_grad_()
+        A = A.with_values(A.values.clone().requires_grad_())
+        result, expected = (getattr(torch, name)(t, dim, **options) for t in (A, D))
+        torch.testing.assert_close(result, expected)
+        if name != "std":  # whose gradient is infinite where all entries are equal
+            gradients = torch.autograd.grad(result.square().sum(), A.values)[0], torch.autograd.grad(expected.square().sum(), D)[0]
+            stored = A.with_values(torch.ones_like(A.values)).to_dense()
+            torch.testing.assert_close(A.with_values(gradients[0]).to_dense(), gradients[1] * stored)
+
+
+@pytest.mark.parametrize("name", ["var", "std", "var_mean", "logsumexp"])
+def test_statistics_of_a_number(name: str) -> None:
+    S = ns.from_torch(torch.tensor(3.0))
+    options = {} if name == "logsumexp" else {"correction": 0}
+    torch.testing.assert_close(getattr(torch, name)(S, (), **options), getattr(torch, name)(S.to_dense(), (), **options))
+
+
+def test_a_number_stays_sparse_if_all_of_it_is_selected() -> None:
+    S = ns.from_torch(torch.tensor(3.0))
+    assert type(S[()]) is type(S[...]) is ns.SparseTensor

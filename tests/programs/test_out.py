@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch.autograd import forward_ad
 
 import numscorch as ns
 from numscorch.programs import results
@@ -190,3 +191,21 @@ def test_functions_and_plans_write_to_out(copies: list[Any]) -> None:
     assert not copies
     with pytest.raises(ns.SizeError, match="out has shape"):
         torch.mv(A, x, out=torch.empty(5))
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script.*:DeprecationWarning")
+def test_a_dual_tensor_gets_no_tangent() -> None:
+    A, x = ns.from_torch(torch.eye(4), "CSR"), torch.rand(4)
+    with forward_ad.dual_level():
+        out = forward_ad.make_dual(torch.zeros(4), torch.ones(4))
+        ns.einsum("ij,j->i", A, x, out=out)
+        value, tangent = forward_ad.unpack_dual(out)
+        assert torch.equal(value, x)
+        assert tangent is None or not tangent.any()
+
+
+def test_a_zero_tensor_without_memory_is_refused() -> None:
+    A, x = ns.from_torch(torch.eye(4), "CSR"), torch.rand(4)
+    for _ in range(3):
+        with pytest.raises(RuntimeError, match="ZeroTensors are immutable"):
+            ns.einsum("ij,j->i", A, x, out=torch._efficientzerotensor(4))  # type: ignore[attr-defined]
