@@ -44,7 +44,7 @@ class Signature:
         self.dense = frozenset(name for name in named if annotations.get(name) not in MAY_BE_SPARSE)
         self.dense_places = tuple(at for at, own_name in enumerate(by_place) if own_name in self.dense)
         is_declared = bool(code.co_varnames) and annotations.get(code.co_varnames[0]) in ("SparseTensor", None)
-        self.needs_sparse = not is_mixed and (is_declared or name.endswith("_"))  # torch writes to dense tensors
+        self.needs_sparse = not is_mixed and (is_declared or name.endswith("_"))  # in place, torch writes to a dense first argument
 
     def fits(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
         """Whether the arguments can be passed on unchanged."""

@@ -19,6 +19,8 @@ from .elementwise import div
 from .naming import with_name
 from .reducing import Dim, amax, normalize_dims, sum as total
 
+EXACT_IN_FLOAT32 = 1 << 24  # float32 holds each integer up to this one, in half the memory of int64
+
 
 @lru_cache(maxsize=256)
 def _summing(term: str, order: int, reduced: tuple[int, ...]) -> str:
@@ -163,7 +165,7 @@ def count_nonzero(input: SparseTensor, dim: Dim = None) -> Any:
     values = at_entries(input.pattern, torch.detach, input.values)
     if dim is None:
         return torch.count_nonzero(values)
-    exact = torch.float32 if input.nnz <= 1 << 24 else torch.int64  # float32 counts exactly up to 2^24, in half the memory
+    exact = torch.float32 if input.nnz <= EXACT_IN_FLOAT32 else torch.int64
     return total(input.with_values(values.to(torch.bool).to(exact)), dim).to(torch.int64)
 
 

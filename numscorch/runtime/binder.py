@@ -294,12 +294,12 @@ class Binder:
         for at, last in self.copied.items():
             operand = self.operands[at]
             size = self.number(prod(spaced_with_last(operand.shape, last)))
-            lines += [*self.noted(operand.shape), f"X{at} = aligned({size}, torch.{operand.dtype})", f"L{at}(o{at}, X{at})"]
+            lines += [*self.noted(operand.shape, operand.dtype), f"X{at} = aligned({size}, torch.{operand.dtype})", f"L{at}(o{at}, X{at})"]
         return lines
 
-    def noted(self, shape: Sequence[int]) -> list[str]:
+    def noted(self, shape: Sequence[int], dtype: str) -> list[str]:
         """Lines that add the copy of a dense tensor to the ledgers."""
-        size = self.number(prod(shape) * self.result.type.itemsize)
+        size = self.number(prod(shape) * DTYPES[dtype].itemsize)
         return [] if self.is_part else [f"note('copy', 'a dense tensor with another dimension contiguous', {size})"]
 
     def memory_lines(self) -> list[str]:
@@ -425,7 +425,7 @@ class Binder:
             return []
         shape = self.problem.shape
         new = f"torch.from_numpy({'room' if self.is_large(shape) else 'np.empty'}({self.numbers_of(shape)}, dtype))"
-        return [*self.noted(shape), f"R = {new} if into is None else into", f"L{len(self.operands)}(T, R)"]
+        return [*self.noted(shape, self.result.dtype), f"R = {new} if into is None else into", f"L{len(self.operands)}(T, R)"]
 
     def result_expression(self) -> str:
         """Expression for the result in its public type: a row-major tensor, or a SparseTensor with the (permuted) pattern of an operand."""
