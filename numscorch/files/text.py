@@ -266,9 +266,8 @@ def opened(path: Path, progress: bool | None = None) -> Iterator[Text]:
                     raise EOFError("it is empty")
                 yield Text(path, unpacked, file, bar)
         except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-            raise FormatError(
-                f"{path} is not a whole gzip file ({error}): fetch it again; a file that is not compressed has no .gz in its name"
-            ) from error
+            way_out = "fetch it again" + (", or drop the .gz from its name" if path.suffix.lower() == ".gz" else "")
+            raise FormatError(f"{path} is not a whole gzip file ({error}): {way_out}") from error
 
 
 def is_number(word: str) -> bool:

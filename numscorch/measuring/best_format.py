@@ -24,7 +24,7 @@ from .comparison import check
 from .turns import in_turns
 
 BLOCKS = ((2, 2), (4, 4), (8, 8), (16, 16), (4, 1), (8, 1), (16, 1), (1, 4), (1, 8))  # sizes of blocks to look for
-TALLEST = 16  # rows of the tallest block
+TALLEST = max(rows for rows, _ in BLOCKS)
 SAMPLED = 256  # groups of rows in which blocks are counted
 PADDING = 2.5  # formats that store more places than this for each entry are not tried
 CONVERSIONS = 3  # of which the fastest counts
@@ -106,7 +106,7 @@ def best_format(expr: Any, *operands: Any, operand: int | None = None, seconds: 
     place = _place(text, ready, operand)
     given = ready[place].detach()
     stop = time.perf_counter() + seconds / 2
-    calls, costs = {given.format: _call(text, ready, place, given)}, {given.format: (_nbytes(given), 0.0)}
+    calls, costs = {given.format: _call(text, ready, place, given)}, {given.format: (given.nbytes, 0.0)}
     expected = calls[given.format]()
     for format in _suggested(given):
         if len(calls) > 1 and time.perf_counter() > stop:
@@ -114,7 +114,7 @@ def best_format(expr: Any, *operands: Any, operand: int | None = None, seconds: 
         converted, conversion = _convert(given, format)
         call = _call(text, ready, place, converted)
         if _is_equal(call(), expected):
-            calls[format], costs[format] = call, (_nbytes(converted), conversion)
+            calls[format], costs[format] = call, (converted.nbytes, conversion)
     others = {str(format): call for format, call in calls.items() if format != given.format}
     turns = in_turns(calls[given.format], others, seconds=seconds / 2)
     times = {str(given.format): turns.ours, **turns.peers}
@@ -185,10 +185,6 @@ def _is_equal(result: Any, expected: Any) -> bool:
         check(result, expected)
         return True
     return False
-
-
-def _nbytes(A: SparseTensor) -> int:
-    return A.values.nbytes + sum(array.nbytes for level in A.pattern.arrays for array in level)
 
 
 def _calls(count: float) -> str:

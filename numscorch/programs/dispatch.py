@@ -72,11 +72,9 @@ def dispatched(expr: str | Request, operands: Sequence[Any], format: Format | st
     if out is not None:
         return receive(out, plan, *ready)
     result = plan.run(*ready)
-    return (
-        result
-        if is_final
-        else stored_as(result, requested, is_all_native(operands), format is not None, semiring_zero(request, result.dtype))
-    )
+    if is_final:
+        return result
+    return stored_as(result, requested, is_all_native(operands), format is not None, semiring_zero(request, result.dtype))
 
 
 def _request(expr: str | Request, operands: Sequence[Any]) -> Request:
