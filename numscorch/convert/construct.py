@@ -22,7 +22,6 @@ from ..ir.levels import Compressed
 from ..ir.padded import Nonzero
 from ..schedule import tuning
 from ..tensors.arrays import as_indices, as_shape, as_values, check_coordinates, check_values, converter, disordered_entry, is_increasing
-from ..tensors.coordinate_order import fit_into_keys
 from ..tensors.ledgers import note
 from ..tensors.modes import as_numpy, check_not_traced, innermost, made_outside, on_cpu, plain_tensor, unlifted
 from ..tensors.packing import check_order, entry_columns, index_dtype_for, is_identity, pack
@@ -314,8 +313,7 @@ def assemble(
     dtype: np.dtype | None = None,
 ) -> SparseTensor:
     """Pack unsorted entries, and sum values with the same coordinates; ``indices`` as in ``pack``. O(nnz log nnz)."""
-    few = len(values) <= tuning.SORTED_LIST and list_for(format, shape, len(values)) is not None and fit_into_keys(shape, len(values))
-    if not few and (tensor := coalesced(indices, values, shape, format, dtype)) is not None:
+    if (tensor := coalesced(indices, values, shape, format, dtype)) is not None:
         return tensor
     pattern, slots, order = packed(indices, shape, format, dtype)
     ordered = values if is_identity(order, len(values)) else values.index_select(0, torch.from_numpy(order))

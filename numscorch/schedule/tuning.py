@@ -107,12 +107,11 @@ WIDE_NUMBERS = 4  # multiples of the entry count above which the entries' number
 # unordered list from which kernels sort it faster than NumPy; bench_convert
 COMPILE_ENTRIES = 1 << 16
 SORTED_ENTRIES = 1 << 14  # entries up to which sorting their numbers is at least as fast as a kernel; benchmarks.everyday conversions
-SORTED_LIST = 1 << 20  # entries up to which sorting integers is faster than kernels that sort and sum; bench_convert
 COALESCED_ENTRIES = 1 << 12  # entries up to which torch coalesces a COO tensor faster; bench_convert
 COMPILE_VALUES = 1 << 20  # cumulative values of dense tensors from which a kernel reads their nonzeros; bench_convert
 COUNTED_COORDINATES = 4  # coordinates per entry up to which a count is kept for every coordinate; bench_convert
 SELECTED_ENTRIES = 1 << 14  # entries of selected rows from which a kernel is faster than NumPy; rows by list in benchmarks.everyday
-RADIX_SORTED = 1 << 14  # entries, times coordinates squared, up to which radix sorts beat sorted keys; benchmarks.everyday conversions
+RADIX_SORTED = 1 << 18  # entries, times coordinates squared, up to which radix sorts beat sorted keys; benchmarks.everyday conversions
 SORTED_KEYS = 1 << 10  # keys of rows that are sorted at once, in the cache; columns by list in benchmarks.everyday
 SEARCHED_ROWS = 32  # entries per row from which row starts are searched for instead of counted; bench_convert
 LISTED_VALUES = 1 << 17  # values of a dense tensor up to which NumPy lists its nonzeros faster than a kernel; bench_convert

@@ -37,7 +37,6 @@ SHAPES = {1: (40,), 2: (9, 14), 3: (5, 6, 7), 4: (4, 3, 5, 4)}
 def small(plain: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     """Kernels run as Python and convert even small tensors."""
     plain.setattr(tuning, "COMPILE_ENTRIES", 0)
-    plain.setattr(tuning, "SORTED_LIST", 0)
     plain.setattr(tuning, "COUNTED_COORDINATES", 1 << 10)
     return plain
 
@@ -111,7 +110,6 @@ def test_coordinates_need_not_be_contiguous(fmt: Format, dtype: torch.dtype, fre
 def test_long_rows_need_no_more_memory_than_columns(long: int, fresh_plans: pytest.MonkeyPatch) -> None:
     """Rows are sorted in a list if they are short on average, but not if one of them is far longer than there are columns."""
     fresh_plans.setattr(tuning, "LONGEST_SORTED_ROW", 1 << 12)
-    fresh_plans.setattr(tuning, "SORTED_LIST", 0)
     count, shape = 1 << 18, (1 << 16, 300)
     indices, values = entries(shape, count, 6)
     indices[0, : count * long // 4] = 7
