@@ -10,7 +10,28 @@ from ..ir.functions import simplified
 from ..ir.index import Blend, Forall, Gallop, IndexVar, map_rhs, result_of, value_of
 from ..ir.lattice import Lattice, make_lattice
 from ..ir.level import Segment
-from ..ir.loop import Accumulate, Assign, BinOp, Block, Choose, Const, Expr, For, If, Stmt, Var, While, all_of, any_of, call, names_used
+from ..ir.levels import Compressed
+from ..ir.loop import (
+    Accumulate,
+    Assign,
+    BinOp,
+    Block,
+    Choose,
+    Const,
+    Do,
+    Expr,
+    For,
+    If,
+    Stmt,
+    Var,
+    While,
+    all_of,
+    any_of,
+    call,
+    names_read,
+    names_used,
+    rewrite,
+)
 from ..schedule import tuning
 from ..schedule.cost import can_enter, can_seek
 from .environment import Env, Iterator, Lower
@@ -99,9 +120,30 @@ def at_position(var: IndexVar, it: Iterator, position: Expr, env: Env, body: Bod
     """Lower the body at one position of one level."""
     coord = Var(var.name)
     inner = env.bind(var, coord, {it.name: it.segment(position)})
-    step: Block = (Assign(coord, it.coordinate(position)), *body(inner))
+    inside = body(inner)
+    step: Block = (Assign(coord, it.coordinate(position)), *_rows_ahead(var, it, position, env, inside), *inside)
     present = it.present(position)
     return (If(all_of(present), step),) if present else step
+
+
+def _rows_ahead(var: IndexVar, it: Iterator, position: Expr, env: Env, body: Block) -> Block:
+    """Prefetch the start of the rows that a later position chooses: the arrays that the body reads at positions of rows."""
+    if var not in env.ahead:
+        return ()
+    coord, needed = Var(f"{var}_ahead"), names_read(body)
+    read = names_used(rewrite(body, lambda stmt: () if isinstance(stmt, Assign) and stmt.var.name not in needed else (stmt,)))
+    later, prefetches = env.bind(var, coord), list[Stmt]()
+    for access in env.operands:
+        name, levels = access.tensor.name, access.tensor.format.levels
+        at = len(parents := later.segments.get(name, ()))
+        if len(env.segments.get(name, ())) == at or at == len(levels) or not isinstance(levels[at], Compressed):
+            continue
+        mode, start = later.mode(access, at, parents), Var(f"p{name}{at + 1}_ahead")
+        arrays = [array for array in (mode.crd, *[mode.values][: at + 1 == len(levels)]) if array.name in read]
+        if arrays:
+            prefetches += [Assign(start, mode.pos[mode.parent.begin]), *(Do(call("prefetch", array, start)) for array in arrays)]
+    last = Var(f"{it.name}_entries") - 1
+    return (Assign(coord, it.coordinate(call("min", position + env.ahead[var], last))), *prefetches) if prefetches else ()
 
 
 def find_stop(it: Iterator) -> Block:

@@ -68,6 +68,8 @@ def _lower_tagged(stmt: ix.Forall, env: Env) -> Block:
             raise ScheduleError(f"{stmt.tag}({stmt.var}, ...): the tag is only for a producer that fills a workspace with one sum")
         case ix.Each():
             return lower_serial(stmt, replace(env, each=env.each | {stmt.var}))
+        case ix.Ahead(positions):
+            return lower_serial(stmt, replace(env, ahead={**env.ahead, stmt.var: positions}))
         case ix.Gallop(leader):
             return lower_serial(stmt, env, leader=leader)
         case ix.Blend():

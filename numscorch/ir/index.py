@@ -19,6 +19,7 @@ from .dtype import DTYPES, DType
 from .format import Format
 from .tags import (
     SERIAL,
+    Ahead as Ahead,
     Blend as Blend,
     Blocks as Blocks,
     Divide as Divide,

@@ -115,6 +115,13 @@ class Each(BaseTag):
 
 
 @dataclass(frozen=True, slots=True)
+class Ahead(BaseTag):
+    """Visit the positions of a level whose coordinates choose rows of other operands, and prefetch the rows of ``positions`` later."""
+
+    positions: int
+
+
+@dataclass(frozen=True, slots=True)
 class Gallop(BaseTag):
     """Iterate the leader's coordinates and search the other operands for each of them, from the end of the previous search."""
 
@@ -191,6 +198,6 @@ class PartialSums:
         return f"sums<{', '.join(map(str, self.widths))}>" if self.widths else "sums"
 
 
-Walk = Positions | FlatSum | Each | Gallop | Blend
+Walk = Positions | FlatSum | Each | Ahead | Gallop | Blend
 Tag = Serial | Parallel | Divide | Vector | Unroll | Walk | Tile | Blocks | Jam | Transpose | Specialize
 SERIAL = Serial()

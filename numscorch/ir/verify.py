@@ -5,10 +5,13 @@ Passes check the condition of a tag before they set it, and ``verify`` checks it
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from ..errors import ScheduleError
 from .functions import may_raise
 from .index import (
     Access,
+    Ahead,
     Assignment,
     Blend,
     Divide,
@@ -33,7 +36,7 @@ from .index import (
 )
 from .lattice import make_lattice
 from .level import Level
-from .levels import Compressed
+from .levels import Compressed, Singleton
 from .result_bounds import bound_of, may_take_room
 from .scatter import is_placed
 from .workspace_levels import Held
@@ -87,6 +90,29 @@ def runs_of(loop: Forall) -> tuple[Access, int] | None:
     access, at = iterated
     levels = access.tensor.format.levels
     return iterated if at and not levels[at].is_unique and levels[-1].is_unique else None
+
+
+def chosen_rows(loop: Forall) -> list[tuple[Access, int]]:
+    """The accesses of which each position of the loop chooses a row, and the levels that hold the rows.
+
+    The loop walks the last level of another operand.
+
+    >>> from .format import CSR
+    >>> from .index import TensorVar
+    >>> from .notation import parse_stmt
+    >>> nest = parse_stmt("forall(i, forall(j, forall(k, t += A[i,j] * B[j,k])))", {name: TensorVar(name, CSR) for name in "AB"})
+    >>> [[f"{access} {at}" for access, at in chosen_rows(loop)] for loop in loops_of(nest)]
+    [[], ['B[j,k] 1'], []]
+    """
+    access, at = walked(loop) or (None, 0)
+    if access is None or not isinstance(access.tensor.format.levels[-1], Compressed | Singleton) or at + 1 < len(access.indices):
+        return []
+    return [
+        (other, up + 1)
+        for other in operands_of(loop.body)
+        for up, (level, below) in enumerate(pairwise(other.tensor.format.levels))
+        if other.level_var(up) == loop.var and level.full and isinstance(below, Compressed) and other.tensor.shares is None
+    ]
 
 
 def can_unroll(loop: Forall) -> bool:
@@ -193,6 +219,8 @@ def why_not(loop: Forall, is_appended: bool, in_registers: bool) -> str | None:
             return None if can_divide(loop, var) else "only loops that scatter along the last level of an operand are divided"
         case Each():
             return None if runs_of(loop) else "only sums over one level with repeated coordinates visit each position"
+        case Ahead():
+            return None if chosen_rows(loop) else "only loops whose coordinates choose rows of other operands prefetch them"
         case Blend():
             holds = can_merge_without_branches(loop, is_appended)
             return None if holds else "only merges into a scalar or an appended result need no branches"

@@ -209,9 +209,9 @@ def _extreme(input: SparseTensor, dim: int, is_largest: bool) -> tuple[torch.Ten
     exact = torch.int64 if not input.dtype.is_floating_point else torch.float32 if size <= 1 << 24 else torch.float64
     names = [f"i{d}" for d in range(input.ndim)]
     entry, row = f"A[{','.join(names)}]", f"m[{','.join(names[:at] + names[at + 1 :])}]" if input.ndim > 1 else "m"
-    text = f"K{entry[1:]} = stored({entry}) * (({entry} == {row}) + ({entry} != {entry})) * n[i{at}]"
-    ranked = evaluate_parts(text, {"A": input, "m": extreme, "n": torch.arange(size, 0, -1, dtype=exact)}, None)
-    index = size - strided(amax(ranked, at)).to(torch.int64)
+    text = f"K{row[1:]} max= stored({entry}) * (({entry} == {row}) + ({entry} != {entry})) * n[i{at}]"
+    ranked = evaluate_parts(text, {"A": input, "m": extreme, "n": torch.arange(size, 0, -1, dtype=exact)}, "dense")
+    index = size - ranked.to(torch.int64)
     index = torch.where(extreme == 0, torch.minimum(index, _first_unstored(movedim(input, at, -1))), index)
     return extreme.unsqueeze(at), index.unsqueeze(at)
 

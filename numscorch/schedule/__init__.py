@@ -18,6 +18,7 @@ from .facts import AUTOMATIC, Facts, Options, Target, by_answers
 from .flatten_sum import flatten_sum
 from .fuse import fuse, join_loops
 from .gallop import gallop
+from .load_ahead import load_ahead
 from .loop_order import order_loops
 from .parallel import parallelize
 from .scatter_blocks import scatter_blocks
@@ -65,6 +66,7 @@ PASSES: tuple[Pass, ...] = (
     divide,
     order_values,
     block_sums,
+    load_ahead,
 )
 
 

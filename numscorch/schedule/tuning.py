@@ -70,6 +70,7 @@ TILED_SHARE = 2  # an operand larger than the last cache divided by this is tile
 TILE_SHARE = 4  # a tile fills at most the last cache divided by this
 TILE_ROW = 512  # bytes of a row in a tile, at least: shorter ones cost more per row than the cache gains
 JAMMED_GROUPS = 4  # groups of jammed coordinates in a tile, at least
+ROWS_AHEAD = 8  # positions ahead of which the rows that they choose are prefetched; bench_spgemm, rows by list in benchmarks.everyday
 NEAREST_CACHE = 32 << 10  # bytes of the nearest cache; bench_structured
 JAM_GAIN = 1.2  # factor by which jamming must reduce the loads per multiplication; bench_linear
 TABLE_TILE = 24 << 10  # bytes of a tile of n:m:g that stays in the nearest cache; bench_structured

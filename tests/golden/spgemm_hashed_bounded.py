@@ -1,6 +1,6 @@
 """C[i,k] += A[i,j] * B[j,k]
 
-    parallel_forall(i, where(forall(k, C[i,k] = w[k]), forall(j, forall(k, w[k] += A[i,j] * B[j,k]))))
+    parallel_forall(i, where(forall(k, C[i,k] = w[k]), ahead_forall<8>(j, forall(k, w[k] += A[i,j] * B[j,k]))))
 
 A: CSR float32, int32 indices
 B: CSR float32, int32 indices

@@ -1,6 +1,6 @@
 """C[i,k] += A[i,j] * B[j,k]
 
-    parallel_forall(i, where(forall(k, C[i,k] = w[k]), forall(j, forall(k, w[k] += A[i,j] * B[j,k]))))
+    parallel_forall(i, where(forall(k, C[i,k] = w[k]), ahead_forall<8>(j, forall(k, w[k] += A[i,j] * B[j,k]))))
 
 A: CSR float32, int32 indices
 B: CSR float32, int32 indices
@@ -13,11 +13,11 @@ This kernel counts the entries of the result; a second one writes them.
 from numba import prange
 from numpy import int64
 
-from numscorch.codegen.intrinsics import shifted
+from numscorch.codegen.intrinsics import prefetch, shifted
 from numscorch.codegen.routines import emptied, insert
 
 
-def body(worker, A2_pos, A2_crd, B2_pos, B2_crd, w_list, w_table, w_size, cuts, starts, blocks, workers, k_size):
+def body(worker, A2_pos, A2_crd, A_entries, B2_pos, B2_crd, w_list, w_table, w_size, cuts, starts, blocks, workers, k_size):
     w_list = shifted(w_list, worker * w_size)
     w_table = shifted(w_table, worker * w_size)
     for block in range(blocks * worker // workers, blocks * (worker + 1) // workers):
@@ -35,6 +35,9 @@ def body(worker, A2_pos, A2_crd, B2_pos, B2_crd, w_list, w_table, w_size, cuts, 
             w_count = 0
             for pA2 in range(pA2_start, pA2_end):
                 j = A2_crd[pA2]
+                j_ahead = A2_crd[min(pA2 + 8, A_entries - 1)]
+                pB2_ahead = B2_pos[j_ahead]
+                prefetch(B2_crd, pB2_ahead)
                 for pB2 in range(B2_pos[j], B2_pos[j + 1]):
                     k = B2_crd[pB2]
                     pw = insert(w_table, w_list, w_bits, w_count, k)
@@ -45,6 +48,6 @@ def body(worker, A2_pos, A2_crd, B2_pos, B2_crd, w_list, w_table, w_size, cuts, 
         starts[block] = pC2
 
 
-def kernel(A2_pos, A2_crd, B2_pos, B2_crd, w_list, w_table, w_size, cuts, starts, blocks, workers, k_size):
+def kernel(A2_pos, A2_crd, A_entries, B2_pos, B2_crd, w_list, w_table, w_size, cuts, starts, blocks, workers, k_size):
     for worker in prange(workers):
-        body(worker, A2_pos, A2_crd, B2_pos, B2_crd, w_list, w_table, w_size, cuts, starts, blocks, workers, k_size)
+        body(worker, A2_pos, A2_crd, A_entries, B2_pos, B2_crd, w_list, w_table, w_size, cuts, starts, blocks, workers, k_size)

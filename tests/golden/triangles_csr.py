@@ -1,6 +1,6 @@
 """D += A[i,j] * B[j,k] * C[i,k]
 
-    where(D = t, parallel_forall(i: sums<64>, where(forall(j: sums, where(t += u, position_forall<8>(k, u += A[i,j] * B[j,k] * C_row[k]))), forall(k, C_row[k] = C[i,k]))))
+    where(D = t, parallel_forall(i: sums<64>, where(ahead_forall<8>(j: sums, where(t += u, position_forall<8>(k, u += A[i,j] * B[j,k] * C_row[k]))), forall(k, C_row[k] = C[i,k]))))
 
 A: CSR float32, int32 indices
 B: CSR float32, int32 indices
@@ -12,10 +12,10 @@ C_row: scattered float32
 from numba import prange
 from numpy import float32, int64
 
-from numscorch.codegen.intrinsics import add, first_lanes, gather, hsum, load, mul, shifted, splat, stored_product
+from numscorch.codegen.intrinsics import add, first_lanes, gather, hsum, load, mul, prefetch, shifted, splat, stored_product
 
 
-def body(worker, A2_pos, A2_crd, A_vals, B2_pos, B2_crd, B_vals, B_entries, C2_pos, C2_crd, C_vals, C_row_vals, C_row_size, partial_vals, cuts, blocks, workers):
+def body(worker, A2_pos, A2_crd, A_vals, A_entries, B2_pos, B2_crd, B_vals, B_entries, C2_pos, C2_crd, C_vals, C_row_vals, C_row_size, partial_vals, cuts, blocks, workers):
     C_row_vals = shifted(C_row_vals, worker * C_row_size)
     for block in range(blocks * worker // workers, blocks * (worker + 1) // workers):
         t = float32(0.0)
@@ -31,6 +31,10 @@ def body(worker, A2_pos, A2_crd, A_vals, B2_pos, B2_crd, B_vals, B_entries, C2_p
                     t_apart = float32(0.0)
                     for pA2 in range(A2_pos[i], A2_pos[i + 1]):
                         j = A2_crd[pA2]
+                        j_ahead = A2_crd[min(pA2 + 8, A_entries - 1)]
+                        pB2_ahead = B2_pos[j_ahead]
+                        prefetch(B2_crd, pB2_ahead)
+                        prefetch(B_vals, pB2_ahead)
                         pB2_start = B2_pos[j]
                         pB2_end = B2_pos[j + 1]
                         u_lanes = splat(float32(0.0), 8)
@@ -62,6 +66,10 @@ def body(worker, A2_pos, A2_crd, A_vals, B2_pos, B2_crd, B_vals, B_entries, C2_p
                 t_apart = float32(0.0)
                 for pA2 in range(A2_pos[i], A2_pos[i + 1]):
                     j = A2_crd[pA2]
+                    j_ahead = A2_crd[min(pA2 + 8, A_entries - 1)]
+                    pB2_ahead = B2_pos[j_ahead]
+                    prefetch(B2_crd, pB2_ahead)
+                    prefetch(B_vals, pB2_ahead)
                     pB2_start = B2_pos[j]
                     pB2_end = B2_pos[j + 1]
                     u_lanes = splat(float32(0.0), 8)
@@ -93,7 +101,7 @@ def finish(D_vals, partial_vals, blocks):
     D_vals[0] = total
 
 
-def kernel(A2_pos, A2_crd, A_vals, B2_pos, B2_crd, B_vals, B_entries, C2_pos, C2_crd, C_vals, D_vals, C_row_vals, C_row_size, partial_vals, cuts, blocks, workers):
+def kernel(A2_pos, A2_crd, A_vals, A_entries, B2_pos, B2_crd, B_vals, B_entries, C2_pos, C2_crd, C_vals, D_vals, C_row_vals, C_row_size, partial_vals, cuts, blocks, workers):
     for worker in prange(workers):
-        body(worker, A2_pos, A2_crd, A_vals, B2_pos, B2_crd, B_vals, B_entries, C2_pos, C2_crd, C_vals, C_row_vals, C_row_size, partial_vals, cuts, blocks, workers)
+        body(worker, A2_pos, A2_crd, A_vals, A_entries, B2_pos, B2_crd, B_vals, B_entries, C2_pos, C2_crd, C_vals, C_row_vals, C_row_size, partial_vals, cuts, blocks, workers)
     finish(D_vals, partial_vals, blocks)
