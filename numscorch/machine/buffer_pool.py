@@ -1,4 +1,4 @@
-"""Buffer pool: freed results of 1 to 64 MiB are reused for new results of about the same size (256 MiB at most).
+"""Buffer pool: freed results of 128 KiB to 64 MiB are reused for new results of about the same size (256 MiB at most).
 
 The system allocates each page at its first write, which takes longer than the kernel that writes it. Addresses are
 multiples of 64, so that a row of 16 floats occupies a single cache line.
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike
 
-SMALLEST = 1 << 20  # bytes of the smallest pooled buffer; below, pooling costs more than it saves
+SMALLEST = 1 << 17  # bytes of the smallest pooled buffer; glibc maps new pages for larger ones, and returns them when they are freed
 LARGEST = 1 << 26  # bytes of the largest pooled buffer
 POOL_BYTES = 1 << 28  # maximum number of bytes in the pool
 LINE = 64  # bytes of a cache line
