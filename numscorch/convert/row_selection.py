@@ -50,14 +50,14 @@ def with_rows(A: SparseTensor, selected: list[Numbers]) -> tuple[SparseTensor, l
     has_rows = has_fibres(format) and format.is_ordered and depth < format.order
     if not (has_rows and any(isinstance(selected[d], np.ndarray) for d in leading)):
         return A, selected
-    parents, rows = prod(sizes[:depth]), positions_below(sizes[:depth], [selected[d] for d in leading])
-    pos = A.pattern.level_arrays(depth)[0]
-    is_small = len(rows) <= parents and (is_increasing(rows) or int((pos.take(rows + 1) - pos.take(rows)).sum()) <= pos[-1])
-    if not A.nnz or not is_small or not is_wide_enough(format, A.shape):  # of repeated rows, the result may exceed the index type
+    parents, source = prod(sizes[:depth]), Format.flat((Dense(), *format.levels[depth:]))
+    entries = A.nnz * prod(len(selected[d]) for d in leading) // max(parents, 1)
+    if not max(tuning.SELECTED_ENTRIES, 1) <= entries <= A.nnz or not is_wide_enough(format, A.shape):
         return A, selected
-    source = Format.flat((Dense(), *format.levels[depth:]))
-    entries = A.nnz * len(rows) // parents
-    if entries < tuning.SELECTED_ENTRIES or converted_so_far(source, CHOICE, entries) < tuning.COMPILE_ENTRIES:
+    rows, pos = positions_below(sizes[:depth], [selected[d] for d in leading]), A.pattern.level_arrays(depth)[0]
+    if not is_increasing(rows) and int((pos.take(rows + 1) - pos.take(rows)).sum()) > pos[-1]:
+        return A, selected  # of repeated rows, the result may exceed the index type
+    if converted_so_far(source, CHOICE, entries) < tuning.COMPILE_ENTRIES:
         return A, selected
     flat = Pattern(source, (parents, *sizes[depth:]), ((), *A.pattern.arrays[depth:]), A.pattern.index_dtype)
     is_moved = can_copy(A.values) and A.values.itemsize in MOVED

@@ -26,11 +26,16 @@ def runs_of(fmt: Format) -> list[tuple[int, int]]:
 def can_be_assembled(fmt: Format) -> bool:
     """Whether a result in this format can be appended to.
 
-    Each run of sparse levels must be a single level, or a coordinate list that ends at the innermost level.
+    Each run of sparse levels must be a single level, or a coordinate list that ends at the innermost level. A singleton level below
+    dense ones holds one entry for each of their positions, which few results do.
+
+    >>> [can_be_assembled(Format(f"(i, j) -> (i: dense, j: {level})")) for level in ("compressed", "singleton")]
+    [True, False]
     """
     stored = all(level.full or (level.appended and level.array_dtype("crd") is None) for level in fmt.levels)
-    lists = all(first == last or (last == len(fmt.levels) - 1 and not fmt.levels[first].is_unique) for first, last in runs_of(fmt))
-    return stored and lists and bool(runs_of(fmt))
+    runs = [(fmt.levels[first], last - first, last) for first, last in runs_of(fmt)]
+    lists = all(not length or (last == len(fmt.levels) - 1 and not level.is_unique) for level, length, last in runs)
+    return stored and lists and bool(runs) and not any(level.branchless for level, _, _ in runs)
 
 
 def flattened(fmt: Format) -> Format:

@@ -24,6 +24,7 @@ from ..ir.levels import Compressed, Dense, Singleton
 from ..ir.padded import Bitmap, Fixed
 from ..ir.parts import Part
 from ..machine.buffer_pool import room
+from ..schedule import tuning
 from ..tensors.arrays import as_integer, as_shape
 from ..tensors.modes import as_numpy
 from ..tensors.packing import entry_columns, index_dtype_for
@@ -187,11 +188,13 @@ def join_entries(tensors: Sequence[SparseTensor], dims: Sequence[int], format: F
     count = sum(t.nnz for t in tensors)
     check_copies(count, shape, first)
     target = fitting(first, shape, True) if format is None else format
-    if joins_levels(target, dims) and is_wide_enough(target, shape):
-        return _join_levels([t.to(target) for t in tensors], dims, shape)
-    by_rows = Format(CSR_LEVELS, target.parts) if target.is_plain and len(shape) == 2 else target
-    if by_rows != target and shares(target, by_rows, shape, count):  # COO and DCSR along the inner dimension
-        return join_entries(tensors, dims, by_rows).to(target)
+    outer = prod(target.sizes(shape)[: [d in dims for d in target.mode_order].index(True)])
+    if outer == 1 or count > min(tuning.SORTED_ENTRIES, tuning.COMPILE_ENTRIES):  # few entries are sorted faster than interleaved
+        if joins_levels(target, dims) and is_wide_enough(target, shape):
+            return _join_levels([t.to(target) for t in tensors], dims, shape)
+        by_rows = Format(CSR_LEVELS, target.parts) if target.is_plain and len(shape) == 2 else target
+        if by_rows != target and shares(target, by_rows, shape, count):  # COO and DCSR along the inner dimension
+            return join_entries(tensors, dims, by_rows).to(target)
     dtype, listed = index_dtype_for(shape, 0), zip(*(entry_columns(t.pattern) for t in tensors), strict=True)
     starts = ([*accumulate((t.shape[d] * (d in dims) for t in tensors[:-1]), initial=0)] for d in range(first.ndim))
     places = [

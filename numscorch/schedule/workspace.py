@@ -74,7 +74,7 @@ def insert_workspaces(stmt: Stmt, facts: Facts, target: Target = GENERIC, option
             f"  {stmt}     reorder(...) puts a summed loop above the last level"
         )
     counts = assignment.op not in ("=", "+=") and not _accumulates(loops, assignment)  # its register counts the terms
-    is_registered = summed_tail(loops, assignment.lhs) or counts
+    is_registered = (assignment.op != "=" and summed_tail(loops, assignment.lhs)) or counts  # a single term may be absent
     if not is_registered:
         return stmt, "no workspace is needed"
     return in_register(loops, assignment, free_names(loops)), "a register keeps the sum while the innermost loops run"

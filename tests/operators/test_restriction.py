@@ -411,6 +411,7 @@ def test_a_row_of_one_entry_is_no_sum() -> None:
 
 @pytest.mark.parametrize("fmt", ["COO(2)", "DCSR", "DCSC", LISTED_BY_COLUMNS])
 def test_lists_are_joined_along_the_inner_dimension_as_rows(fmt: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tuning, "SORTED_ENTRIES", 0)
     monkeypatch.setattr(joining, "assemble", lambda *args: pytest.fail("entries are sorted"))
     full, other = torch.eye(4)[:, [2, 0, 1]], torch.ones(4, 2)
     leaf = torch.ones(8, requires_grad=True)
