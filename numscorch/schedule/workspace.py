@@ -65,7 +65,7 @@ def insert_workspaces(stmt: Stmt, facts: Facts, target: Target = GENERIC, option
     split = _collecting_split(loops, assignment) if assignment.lhs.tensor.is_assembled else _counting_split(loops, assignment)
     if split is not None and (assignment.lhs.tensor.is_assembled or options.workspace not in ("hash", "sort")):
         level, why = _kind(loops, split, assignment, facts, options.workspace)
-        return _collect_rows(loops, split, assignment, level), why
+        return _collect_rows(loops, split, assignment, level, facts), why
     if options.workspace is not None:
         result = assignment.lhs
         in_order, in_place = f"these loops append to {result} in order", f"the positions of the entries of {result} are known in advance"
@@ -77,7 +77,7 @@ def insert_workspaces(stmt: Stmt, facts: Facts, target: Target = GENERIC, option
     is_registered = (assignment.op != "=" and summed_tail(loops, assignment.lhs)) or counts  # a single term may be absent
     if not is_registered:
         return stmt, "no workspace is needed"
-    return in_register(loops, assignment, free_names(loops)), "a register keeps the sum while the innermost loops run"
+    return in_register(loops, assignment, free_names(loops), facts), "a register keeps the sum while the innermost loops run"
 
 
 def _kind(loops: list[Forall], split: int, assignment: Assignment, facts: Facts, wanted: str | None) -> tuple[Level, str]:
@@ -171,7 +171,7 @@ def _collecting_split(loops: list[Forall], assignment: Assignment) -> int | None
     return count - 1 if levels[-1].is_ordered and not all(level.is_ordered for level in levels_read) else None
 
 
-def _collect_rows(loops: list[Forall], split: int, assignment: Assignment, level: Level) -> Stmt:
+def _collect_rows(loops: list[Forall], split: int, assignment: Assignment, level: Level, facts: Facts) -> Stmt:
     """where(forall(j, C[i,j] = w[j]), ...): collect the sums of one row before they are appended."""
     names = free_names(loops)
     var = _collected_variable(loops[split:], assignment.lhs)
@@ -182,17 +182,23 @@ def _collect_rows(loops: list[Forall], split: int, assignment: Assignment, level
     space = Access(TensorVar(name, Format((level,)), dtype), (var,))
     op = "+=" if assignment.op == "=" else assignment.op
     update = Assignment(space, assignment.rhs, op)
-    producer = in_register(inner, update, tuple(n for n in names if n != name)) if summed_tail(inner, space) else wrap(inner, update)
+    others = tuple(n for n in names if n != name)
+    producer = in_register(inner, update, others, facts) if summed_tail(inner, space) else wrap(inner, update)
     return wrap(loops[:split], Where(Forall(var, Assignment(assignment.lhs, space, "=")), producer))
 
 
-def in_register(loops: list[Forall], assignment: Assignment, names: tuple[str, ...]) -> Stmt:
+def in_register(loops: list[Forall], assignment: Assignment, names: tuple[str, ...], facts: Facts) -> Stmt:
     """Wrap an assignment in loops, with a register for the sums of the innermost loops."""
     inner = summed_tail(loops, assignment.lhs)
     outer = loops[: len(loops) - len(inner)]
-    factors = factors_of(assignment.rhs) if assignment.op == "+=" else [assignment.rhs]
+    factors = factors_below(assignment.rhs, inner, facts) if assignment.op == "+=" else [assignment.rhs]
     body = sum_in_register(assignment.lhs, assignment.op if _accumulates(loops, assignment) else "=", inner, factors, names, assignment.op)
     return wrap(outer, body)
+
+
+def factors_below(value: Expr, loops: list[Forall], facts: Facts) -> list[Expr]:
+    """The factors of a summed value; all of it if a loop is empty, since infinity times an empty sum is NaN."""
+    return [value] if any(facts.sizes.get(loop.var) == 0 for loop in loops) else factors_of(value)
 
 
 def free_names(loops: list[Forall]) -> tuple[str, ...]:

@@ -64,3 +64,11 @@ def test_gradients() -> None:
     ns.einsum("ij,j->i", A.with_values(values), x).sum().backward()
     assert torch.equal(x.grad, dense.sum(0))
     assert torch.equal(values.grad, x.detach()[A.indices()[1].long()])
+
+
+@pytest.mark.parametrize("text", ["ij,i,l->ij", "ij,i,il->ij", "ij,i,il->i", "ij,i,lk->ijk", "ij,i,lk->ik"])
+def test_infinity_times_an_empty_sum_is_zero(text: str) -> None:
+    sizes, terms = {"i": 3, "j": 3, "k": 2, "l": 0}, text.split("->")[0].split(",")
+    factors = [torch.full([sizes[letter] for letter in term], torch.inf) for term in terms[1:]]
+    result = ns.einsum(text, ns.from_torch(torch.eye(3)), *factors)
+    assert not (result.to_dense() if isinstance(result, ns.SparseTensor) else result).any()
