@@ -120,30 +120,39 @@ def at_position(var: IndexVar, it: Iterator, position: Expr, env: Env, body: Bod
     """Lower the body at one position of one level."""
     coord = Var(var.name)
     inner = env.bind(var, coord, {it.name: it.segment(position)})
-    inside = body(inner)
-    step: Block = (Assign(coord, it.coordinate(position)), *_rows_ahead(var, it, position, env, inside), *inside)
+    block = body(inner)
+    step: Block = (Assign(coord, it.coordinate(position)), *_rows_ahead(var, it, position, env, block), *block)
     present = it.present(position)
     return (If(all_of(present), step),) if present else step
 
 
 def _rows_ahead(var: IndexVar, it: Iterator, position: Expr, env: Env, body: Block) -> Block:
-    """Prefetch the start of the rows that a later position chooses: the arrays that the body reads at positions of rows."""
+    """Prefetch the start of the rows that a later coordinate chooses, from each array that the body reads."""
     if var not in env.ahead:
         return ()
-    coord, needed = Var(f"{var}_ahead"), names_read(body)
-    read = names_used(rewrite(body, lambda stmt: () if isinstance(stmt, Assign) and stmt.var.name not in needed else (stmt,)))
-    later, prefetches = env.bind(var, coord), list[Stmt]()
+    coord, read = Var(f"{var}_ahead"), _read_in(body)
+    later = env.bind(var, coord)
+    prefetches: list[Stmt] = []
     for access in env.operands:
-        name, levels = access.tensor.name, access.tensor.format.levels
-        at = len(parents := later.segments.get(name, ()))
-        if len(env.segments.get(name, ())) == at or at == len(levels) or not isinstance(levels[at], Compressed):
+        name, levels, parents = access.tensor.name, access.tensor.format.levels, later.segments.get(access.tensor.name, ())
+        at = len(parents)
+        is_chosen = at > len(env.segments.get(name, ())) and at < len(levels) and isinstance(levels[at], Compressed)
+        if not is_chosen:
             continue
         mode, start = later.mode(access, at, parents), Var(f"p{name}{at + 1}_ahead")
-        arrays = [array for array in (mode.crd, *[mode.values][: at + 1 == len(levels)]) if array.name in read]
-        if arrays:
-            prefetches += [Assign(start, mode.pos[mode.parent.begin]), *(Do(call("prefetch", array, start)) for array in arrays)]
+        arrays = (mode.crd, mode.values) if at + 1 == len(levels) else (mode.crd,)
+        loads = [Do(call("prefetch", array, start)) for array in arrays if array.name in read]
+        prefetches += [Assign(start, mode.pos[mode.parent.begin]), *loads] if loads else []
+    if not prefetches:
+        return ()
     last = Var(f"{it.name}_entries") - 1
-    return (Assign(coord, it.coordinate(call("min", position + env.ahead[var], last))), *prefetches) if prefetches else ()
+    return (Assign(coord, it.coordinate(call("min", position + env.ahead[var], last))), *prefetches)
+
+
+def _read_in(body: Block) -> set[str]:
+    """The names that statements read, apart from assignments to variables that no statement reads."""
+    needed = names_read(body)
+    return names_used(rewrite(body, lambda stmt: () if isinstance(stmt, Assign) and stmt.var.name not in needed else (stmt,)))
 
 
 def find_stop(it: Iterator) -> Block:

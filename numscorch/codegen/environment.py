@@ -70,7 +70,7 @@ class Env:
     kind        kind of the current position, in loops that take one kind at a time
     divided     variable of which each worker takes a part of the coordinates below each parent
     each        variables whose loops visit each position, even if positions repeat a coordinate
-    ahead       how many positions ahead loops prefetch the rows that their variable chooses
+    ahead       for variables that choose rows: how many positions ahead rows are prefetched
     ==========  ========================================================================================
     """
 

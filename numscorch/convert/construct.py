@@ -273,7 +273,7 @@ def _from_entries(
     check_order(target, size)
     table, entries = as_indices(indices, "indices"), as_values(values)
     if table.ndim != 2 or table.shape[0] != len(size):
-        hint = "; did you mean indices.T?" if table.ndim == 2 and table.shape[1] == len(size) else ""
+        hint = "; did you mean indices.T?" if table.ndim == 2 and table.shape[::-1] == (len(size), len(entries)) else ""
         raise SizeError(f"indices has shape {tuple(table.shape)}, but shape {size} needs ({len(size)}, nnz){hint}")
     count = entries.numel()
     if table.shape[1] != count:

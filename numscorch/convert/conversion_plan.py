@@ -15,7 +15,7 @@ from functools import lru_cache
 from itertools import pairwise
 
 from ..frontend.copy_statements import can_be_copied
-from ..ir.derived_formats import runs_of
+from ..ir.derived_formats import can_be_empty, runs_of
 from ..ir.format import Format, sorted_format
 from ..ir.implicit import PartialLevel
 from ..ir.level import Level
@@ -127,7 +127,7 @@ def can_be_written(format: Format) -> bool:
     """Whether kernels can write a format: each level supports appending, or its positions follow from coordinates."""
     stored = all(level.is_located or level.appended for level in format.levels)
     lists = all(first == last or not format.levels[first].is_unique for first, last in runs_of(format))
-    return stored and lists and not format.is_full
+    return stored and lists and can_be_empty(format) and not format.is_full
 
 
 def can_be_spaced(format: Format) -> bool:

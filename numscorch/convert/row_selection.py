@@ -55,8 +55,9 @@ def with_rows(A: SparseTensor, selected: list[Numbers]) -> tuple[SparseTensor, l
     if not max(tuning.SELECTED_ENTRIES, 1) <= entries <= A.nnz or not is_wide_enough(format, A.shape):
         return A, selected
     rows, pos = positions_below(sizes[:depth], [selected[d] for d in leading]), A.pattern.level_arrays(depth)[0]
-    if not is_increasing(rows) and int((pos.take(rows + 1) - pos.take(rows)).sum()) > pos[-1]:
-        return A, selected  # of repeated rows, the result may exceed the index type
+    repeated = 0 if is_increasing(rows) else int((pos.take(rows + 1) - pos.take(rows)).sum())
+    if repeated > pos[-1]:  # the result may exceed the index type
+        return A, selected
     if converted_so_far(source, CHOICE, entries) < tuning.COMPILE_ENTRIES:
         return A, selected
     flat = Pattern(source, (parents, *sizes[depth:]), ((), *A.pattern.arrays[depth:]), A.pattern.index_dtype)

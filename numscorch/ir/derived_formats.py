@@ -23,19 +23,23 @@ def runs_of(fmt: Format) -> list[tuple[int, int]]:
     return runs
 
 
+def can_be_empty(fmt: Format) -> bool:
+    """Whether a position may have no entries below it: no run starts with a level that stores one for each position, as a singleton.
+
+    >>> [can_be_empty(Format(f"(i, j) -> (i: dense, j: {level})")) for level in ("compressed", "singleton")]
+    [True, False]
+    """
+    return not any(fmt.levels[first].branchless for first, _ in runs_of(fmt))
+
+
 def can_be_assembled(fmt: Format) -> bool:
     """Whether a result in this format can be appended to.
 
-    Each run of sparse levels must be a single level, or a coordinate list that ends at the innermost level. A singleton level below
-    dense ones holds one entry for each of their positions, which few results do.
-
-    >>> [can_be_assembled(Format(f"(i, j) -> (i: dense, j: {level})")) for level in ("compressed", "singleton")]
-    [True, False]
+    Each run of sparse levels must be a single level, or a coordinate list that ends at the innermost level.
     """
     stored = all(level.full or (level.appended and level.array_dtype("crd") is None) for level in fmt.levels)
-    runs = [(fmt.levels[first], last - first, last) for first, last in runs_of(fmt)]
-    lists = all(not length or (last == len(fmt.levels) - 1 and not level.is_unique) for level, length, last in runs)
-    return stored and lists and bool(runs) and not any(level.branchless for level, _, _ in runs)
+    lists = all(first == last or (last == len(fmt.levels) - 1 and not fmt.levels[first].is_unique) for first, last in runs_of(fmt))
+    return stored and lists and can_be_empty(fmt) and bool(runs_of(fmt))
 
 
 def flattened(fmt: Format) -> Format:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .derived_formats import runs_of
+from .derived_formats import can_be_empty, runs_of
 from .format import Format
 from .functions import is_intersection
 from .index import Access, IndexVar, Specialize, Stmt, Tile, is_relation, operands_of, result_of, unwrap, value_of
@@ -19,7 +19,7 @@ from .levels import Singleton
 
 
 def can_be_placed(fmt: Format) -> bool:
-    """Whether a format consists of dense levels followed by one run of sparse levels.
+    """Whether a format consists of dense levels followed by one run of sparse levels, which may be empty below some positions.
 
     >>> [can_be_placed(Format(text)) for text in ("ds", "dds", "dd", "ss", "sd", "oo", "doo")]
     [True, True, False, False, False, False, True]
@@ -27,7 +27,7 @@ def can_be_placed(fmt: Format) -> bool:
     runs = runs_of(fmt)
     if len(runs) != 1 or runs[0][0] == 0 or runs[0][1] < len(fmt.levels) - 1:
         return False
-    return fmt.levels[runs[0][0]].appended and all(level.full for level in fmt.levels[: runs[0][0]])
+    return can_be_empty(fmt) and fmt.levels[runs[0][0]].appended and all(level.full for level in fmt.levels[: runs[0][0]])
 
 
 def position_dtype(format: Format, index_dtype: str) -> str:

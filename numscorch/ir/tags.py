@@ -116,7 +116,7 @@ class Each(BaseTag):
 
 @dataclass(frozen=True, slots=True)
 class Ahead(BaseTag):
-    """Visit the positions of a level whose coordinates choose rows of other operands, and prefetch the rows of ``positions`` later."""
+    """Visit the positions of a level, and prefetch the rows of other operands that the coordinate ``positions`` steps later chooses."""
 
     positions: int
 

@@ -93,9 +93,9 @@ def runs_of(loop: Forall) -> tuple[Access, int] | None:
 
 
 def chosen_rows(loop: Forall) -> list[tuple[Access, int]]:
-    """The accesses of which each position of the loop chooses a row, and the levels that hold the rows.
+    """The accesses whose rows the loop's coordinates choose, and the levels that hold the rows.
 
-    The loop walks the last level of another operand.
+    The loop walks the last level of another operand, so that its coordinates can be read ahead.
 
     >>> from .format import CSR
     >>> from .index import TensorVar
@@ -160,7 +160,12 @@ def can_divide(loop: Forall, name: str) -> bool:
     """
     inner, assignment = unwrap(loop.body)
     divided = next((each for each in inner if each.var.name == name), None)
-    if divided is None or divided.tag != Serial() or not isinstance(assignment, Assignment) or not assignment.lhs.tensor.is_dense:
+    if (
+        divided is None
+        or not isinstance(divided.tag, Serial | Ahead)
+        or not isinstance(assignment, Assignment)
+        or not assignment.lhs.tensor.is_dense
+    ):
         return False
     if divided.var not in assignment.lhs.indices or (iterated := walked(divided)) is None:
         return False

@@ -49,7 +49,7 @@ def aligned(size: int, dtype: torch.dtype, zeroed: bool = False) -> torch.Tensor
     0
     """
     if SMALLEST <= size * dtype.itemsize <= LARGEST:
-        memory = torch.from_numpy(room(size, str(dtype).removeprefix("torch.")))
+        memory = torch.from_numpy(room(size * dtype.itemsize, np.uint8)).view(dtype)  # NumPy has no bfloat16
     else:
         memory = torch.empty(size, dtype=dtype, device="cpu")
     return memory.zero_() if zeroed else memory

@@ -109,7 +109,9 @@ def chosen_of_rows(input: SparseTensor, k: int, dim: int, largest: bool, choose:
     """
     at = normalize_dim(dim, input.ndim) if input.ndim else 0
     if not input.ndim or not 0 <= k <= input.shape[at]:
-        raise SizeError(f"{k} largest or smallest entries along dim {dim} of shape {tuple(input.shape)}: the dimension has fewer entries")
+        raise SizeError(
+            f"{k} largest or smallest entries along dim {dim} of shape {tuple(input.shape)}: k is at least 0, and at most its size"
+        )
     moved = transpose(input, at, input.ndim - 1)
     *sizes, size = moved.shape
     where, suggestion = f"k={k} of shape {tuple(input.shape)}", "use a smaller k, or compute it in parts"
@@ -203,6 +205,8 @@ def _extreme(input: SparseTensor, dim: int, is_largest: bool) -> tuple[torch.Ten
         SizeError: the dimension has no entries, or the result exceeds the memory limit.
     """
     at, size = (normalize_dim(dim, input.ndim), input.shape[dim]) if input.ndim else (0, 0)
+    if input.ndim and not size:
+        raise SizeError(f"the first extreme along dim {dim} of shape {tuple(input.shape)}: the dimension has no entries")
     if not can_copy(input.values) or not 0 < size <= tuning.COUNTED_COORDINATES * max(input.nnz, 1 << 10):
         return chosen_of_rows(input, 1, dim, is_largest, partial(_first_of_rows, torch.max if is_largest else torch.min))
     extreme = strided((amax if is_largest else amin)(input, at))

@@ -16,7 +16,7 @@ from ..convert.construct import assemble, from_torch
 from ..convert.conversions import is_wide_enough, shares
 from ..convert.matrices import CSR_LEVELS
 from ..convert.values import values_of
-from ..errors import RangeError, SizeError, UnsupportedError
+from ..errors import OperandError, RangeError, SizeError, UnsupportedError
 from ..frontend.datatypes import result_type
 from ..ir.format import COO, Format
 from ..ir.implicit import Band, Causal, Identity, Offset, Range
@@ -158,12 +158,15 @@ def cat(tensors: Sequence[Any], dim: int = 0) -> Any:
     As in torch, tensors of shape (0,) are skipped.
 
     Raises:
+        OperandError: a single tensor is given instead of a list.
         SizeError: sizes of other dimensions differ.
         UnsupportedError: a tensor is dense.
 
     Complexity:
         O(arrays of the operands) if all levels above the first one that grows are dense; else entries are sorted.
     """
+    if isinstance(tensors, torch.Tensor | SparseTensor):
+        raise OperandError("cat takes a list of tensors: write cat([A, B]), not cat(A, B)")
     tensors = list(tensors)
     if any(isinstance(t, torch.Tensor) and t.layout is torch.strided for t in tensors):
         raise UnsupportedError("cat of sparse and dense tensors: convert one with .to_dense(), or with ns.from_torch")
@@ -188,8 +191,10 @@ def join_entries(tensors: Sequence[SparseTensor], dims: Sequence[int], format: F
     count = sum(t.nnz for t in tensors)
     check_copies(count, shape, first)
     target = fitting(first, shape, True) if format is None else format
-    outer = prod(target.sizes(shape)[: [d in dims for d in target.mode_order].index(True)])
-    if outer == 1 or count > min(tuning.SORTED_ENTRIES, tuning.COMPILE_ENTRIES):  # few entries are sorted faster than interleaved
+    above = [d in dims for d in target.mode_order].index(True)  # the levels above the first one that grows
+    is_interleaved = prod(target.sizes(shape)[:above]) > 1
+    few = min(tuning.SORTED_ENTRIES, tuning.COMPILE_ENTRIES)  # 0 if kernels always pay
+    if count > few or not is_interleaved:  # few entries are sorted faster than their levels are interleaved
         if joins_levels(target, dims) and is_wide_enough(target, shape):
             return _join_levels([t.to(target) for t in tensors], dims, shape)
         by_rows = Format(CSR_LEVELS, target.parts) if target.is_plain and len(shape) == 2 else target
@@ -257,6 +262,7 @@ def block_diag(*tensors: Any) -> SparseTensor:
     """A matrix with the tensors along its diagonal, in the format of the first sparse one; vectors and numbers count as rows.
 
     Raises:
+        OperandError: an argument is not a tensor.
         SizeError: a tensor has more than two dimensions.
 
     >>> import numscorch as ns
@@ -264,6 +270,8 @@ def block_diag(*tensors: Any) -> SparseTensor:
     tensor([[1., 1., 0.],
             [0., 0., 5.]])
     """
+    if not all(isinstance(tensor, torch.Tensor | SparseTensor) for tensor in tensors):
+        raise OperandError("block_diag takes each tensor as an argument: write block_diag(*tensors) for a list of tensors")
     first = next(tensor for tensor in tensors if isinstance(tensor, SparseTensor))
     return join_entries([_matrix(tensor) for tensor in tensors], (0, 1), common_format(first.format) if first.ndim == 2 else COO(2))
 

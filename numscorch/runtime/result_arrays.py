@@ -286,7 +286,7 @@ class ResultLayout:
     def finished(self, arrays: Arrays) -> SparseTensor:
         """The tensor of filled arrays; parents that the kernel did not visit have no children."""
         for (at, which), array in arrays.index.items():
-            if which == "pos" and at and arrays.gaps:
+            if which == "pos" and at and arrays.gaps and (array[1:] < array[:-1]).any():  # a tenth of the time of the maxima
                 np.maximum.accumulate(array, out=array)
         index = {place: torch.from_numpy(array) for place, array in arrays.index.items()}
         stored = tuple([tuple([index[at, which] for which in level.arrays]) for at, level in enumerate(self.format.levels)])

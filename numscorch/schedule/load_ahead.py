@@ -1,7 +1,7 @@
 """load_ahead: rows that the coordinates of another operand choose are prefetched several positions before they are read.
 
-The processor cannot foresee which rows coordinates choose, and where a row ends is mispredicted, so that it waits for each row in
-turn. A prefetch starts these loads early (Callahan, Kennedy, Porterfield, "Software Prefetching", ASPLOS 1991).
+The branch at the end of each row is mispredicted, and the next row is far away, so that the processor waits for each row in turn. A
+prefetch starts these loads early (Callahan, Kennedy, Porterfield, "Software Prefetching", ASPLOS 1991).
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ from .facts import AUTOMATIC, GENERIC, Facts, Options, Target, Tiling, tiling_wi
 from .loop_order import unit_stride
 from .statements import each_statement, nested, statements_of
 from .tiles import tiled
-from .workspace import factors_below, free_names, sum_in_register, summed_tail
+from .workspace import free_names, sum_in_register, summed_factors, summed_tail
 
 
 @each_statement
@@ -252,7 +252,7 @@ def _tile_result(loops: list[Forall], body: Assignment, facts: Facts, target: Ta
     last = summed[-1]
     times = _independent_sums(last.var, body, tag, facts)
     summed = [*summed[:-1], replace(last, tag=Unroll(times))] if times > 1 else summed
-    tile = sum_in_register(body.lhs, "+=" if adds else "=", summed, factors_below(body.rhs, summed, facts), free_names(loops))
+    tile = sum_in_register(body.lhs, "+=" if adds else "=", summed, summed_factors(body.rhs, summed, facts), free_names(loops))
     why = f"{inner.var} is contiguous: {tag}, its tiles kept in registers while {', '.join(str(s.var) for s in summed)} runs"
     return wrap(outer, replace(inner, tag=tag, body=tile)), why
 

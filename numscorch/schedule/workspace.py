@@ -74,7 +74,9 @@ def insert_workspaces(stmt: Stmt, facts: Facts, target: Target = GENERIC, option
             f"  {stmt}     reorder(...) puts a summed loop above the last level"
         )
     counts = assignment.op not in ("=", "+=") and not _accumulates(loops, assignment)  # its register counts the terms
-    is_registered = (assignment.op != "=" and summed_tail(loops, assignment.lhs)) or counts  # a single term may be absent
+    is_registered = (
+        assignment.op != "=" and summed_tail(loops, assignment.lhs)
+    ) or counts  # where a single term is absent, nothing is written
     if not is_registered:
         return stmt, "no workspace is needed"
     return in_register(loops, assignment, free_names(loops), facts), "a register keeps the sum while the innermost loops run"
@@ -191,12 +193,12 @@ def in_register(loops: list[Forall], assignment: Assignment, names: tuple[str, .
     """Wrap an assignment in loops, with a register for the sums of the innermost loops."""
     inner = summed_tail(loops, assignment.lhs)
     outer = loops[: len(loops) - len(inner)]
-    factors = factors_below(assignment.rhs, inner, facts) if assignment.op == "+=" else [assignment.rhs]
+    factors = summed_factors(assignment.rhs, inner, facts) if assignment.op == "+=" else [assignment.rhs]
     body = sum_in_register(assignment.lhs, assignment.op if _accumulates(loops, assignment) else "=", inner, factors, names, assignment.op)
     return wrap(outer, body)
 
 
-def factors_below(value: Expr, loops: list[Forall], facts: Facts) -> list[Expr]:
+def summed_factors(value: Expr, loops: list[Forall], facts: Facts) -> list[Expr]:
     """The factors of a summed value; all of it if a loop is empty, since infinity times an empty sum is NaN."""
     return [value] if any(facts.sizes.get(loop.var) == 0 for loop in loops) else factors_of(value)
 

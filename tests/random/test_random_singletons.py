@@ -12,6 +12,7 @@ import pytest
 import torch
 
 import numscorch as ns
+from numscorch.schedule import tuning
 
 BY_ROWS, BY_COLUMNS = "(i, j) -> (i: dense, j: singleton)", "(i, j) -> (j: dense, i: singleton)"
 OTHERS = (ns.CSR, ns.CSC, ns.COO(2), ns.DCSR, None)
@@ -112,3 +113,11 @@ def test_columns_outermost() -> None:
     result = A @ ns.from_torch(B).to(ns.CSC)
     assert result.nnz == (B[7] != 0).sum()
     assert torch.equal(result.to_dense(), 2 * B[7:8])
+
+
+def test_large_matrices_are_converted(plain: pytest.MonkeyPatch) -> None:
+    """No kernel writes such a format, since a kernel may leave rows empty."""
+    plain.setattr(tuning, "COMPILE_ENTRIES", 0)
+    A = ns.from_coo([[0, 1, 2], [2, 0, 2]], [1.0, 2.0, 3.0], (3, 3)).to(ns.CSR)
+    assert ns.equal(A.to(BY_ROWS), A)
+    assert ns.equal(A.to(BY_ROWS).to(ns.CSC), A)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
 
 import numscorch as ns
+from numscorch.codegen.source import Source, generate
 from numscorch.ir.index import Ahead, loops_of
+from numscorch.runtime import plans
 from numscorch.schedule import tuning
 
 
@@ -23,6 +26,10 @@ def ahead(explanation: ns.Explanation) -> list[str]:
     return [loop.var.name for loop in loops_of(explanation.steps[-1].stmt) if isinstance(loop.tag, Ahead)]
 
 
+def strided(tensor: torch.Tensor | ns.SparseTensor) -> torch.Tensor:
+    return tensor.to_dense() if isinstance(tensor, ns.SparseTensor) else tensor
+
+
 TEXTS = ("ij,jk->ik", "ij,jk->i", "ij,jk->k", "ij,jk->", "ij,jk,ik->ik", "ij,jk,ik->", "ij,ik,kj->ij")
 
 
@@ -35,8 +42,8 @@ def test_results_are_those_of_dense_tensors(text: str, format: ns.Format, plain:
     for size, count in ((9, 30), (9, 1), (9, 0), (1, 1), (30, 200)):
         operands = [matrix(size, size, count, seed, format) for seed in range(text.count(",") + 1)]
         result = ns.einsum(text, *operands)
-        dense = result.to_dense() if isinstance(result, ns.SparseTensor) else result
-        assert torch.equal(dense, torch.einsum(text, *(A.to_dense() for A in operands)))
+        assert torch.equal(strided(result), torch.einsum(text, *map(strided, operands)))
+    assert ahead(ns.explain(text, *operands)) or format == ns.CSC
 
 
 def test_compiled(fresh_plans: pytest.MonkeyPatch, scale: Callable[[int], int]) -> None:
@@ -53,8 +60,30 @@ def test_large_rows_of_an_operand_are_prefetched() -> None:
     assert ahead(ns.explain("ij,jk->ik", small, torch.ones(300, 9000))) == []  # rows of dense operands are loaded in order
 
 
-def test_counting_prefetches_only_what_it_reads() -> None:
-    """Rows are selected without reading their coordinates; the kernel that counts entries prefetches nothing."""
-    A = matrix(3000, 3000, 30_000, 0, ns.CSR)
-    rows = torch.randperm(3000, generator=torch.Generator().manual_seed(0))[:1500]
+def test_counting_prefetches_only_what_it_reads(fresh_plans: pytest.MonkeyPatch) -> None:
+    """Rows are counted without their coordinates, so that the counting kernel prefetches nothing."""
+    texts: list[str] = []
+
+    def listed(*args: Any) -> Source:
+        source = generate(*args)
+        texts.append(source.text)
+        return source
+
+    for name in ("COMPILE_ENTRIES", "SELECTED_ENTRIES", "NEAREST_CACHE"):
+        fresh_plans.setattr(tuning, name, 0)
+    fresh_plans.setattr(plans, "generate", listed)
+    A = matrix(300, 300, 3000, 0, ns.CSR)
+    rows = torch.randperm(300, generator=torch.Generator().manual_seed(0))[:150]
     assert torch.equal(A[rows].to_dense(), A.to_dense()[rows])
+    selecting = [text for text in texts if "stored(A[i,j]) * B[j,k0]" in text]
+    assert sorted(("counts the entries" in text, "prefetch(" in text) for text in selecting) == [(False, True), (True, False)]
+
+
+@pytest.mark.parametrize("text", ["ji,ik->ik", "ji,ik,j->ik"])
+def test_rows_of_divided_loops(text: str, fresh_plans: pytest.MonkeyPatch) -> None:
+    """Workers share a loop that scatters, and its coordinates choose rows."""
+    fresh_plans.setattr(tuning, "NEAREST_CACHE", 0)
+    A, B, x = matrix(3000, 3000, 3000, 0, ns.CSR), matrix(3000, 200, 6000, 1, ns.CSR), torch.arange(3000.0).double()
+    operands = [A, B, x][: text.count(",") + 1]
+    assert ahead(ns.explain(text, *operands, format="dense")) == ["i"]
+    assert torch.equal(ns.einsum(text, *operands, format="dense"), torch.einsum(text, *map(strided, operands)))
