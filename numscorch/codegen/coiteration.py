@@ -10,7 +10,6 @@ from ..ir.functions import simplified
 from ..ir.index import Blend, Forall, Gallop, IndexVar, map_rhs, result_of, value_of
 from ..ir.lattice import Lattice, make_lattice
 from ..ir.level import Segment
-from ..ir.levels import Compressed
 from ..ir.loop import (
     Accumulate,
     Assign,
@@ -130,23 +129,20 @@ def _rows_ahead(var: IndexVar, it: Iterator, position: Expr, env: Env, body: Blo
     """Prefetch the start of the rows that a later coordinate chooses, from each array that the body reads."""
     if var not in env.ahead:
         return ()
+    distance, rows = env.ahead[var]
     coord, read = Var(f"{var}_ahead"), _read_in(body)
     later = env.bind(var, coord)
     prefetches: list[Stmt] = []
-    for access in env.operands:
-        name, levels, parents = access.tensor.name, access.tensor.format.levels, later.segments.get(access.tensor.name, ())
-        at = len(parents)
-        is_chosen = at > len(env.segments.get(name, ())) and at < len(levels) and isinstance(levels[at], Compressed)
-        if not is_chosen:
-            continue
-        mode, start = later.mode(access, at, parents), Var(f"p{name}{at + 1}_ahead")
-        arrays = (mode.crd, mode.values) if at + 1 == len(levels) else (mode.crd,)
+    for access, at in rows:
+        name = access.tensor.name
+        mode, start = later.mode(access, at, later.segments[name]), Var(f"p{name}{at + 1}_ahead")
+        arrays = (mode.crd, mode.values) if at + 1 == len(access.indices) else (mode.crd,)
         loads = [Do(call("prefetch", array, start)) for array in arrays if array.name in read]
         prefetches += [Assign(start, mode.pos[mode.parent.begin]), *loads] if loads else []
     if not prefetches:
         return ()
     last = Var(f"{it.name}_entries") - 1
-    return (Assign(coord, it.coordinate(call("min", position + env.ahead[var], last))), *prefetches)
+    return (Assign(coord, it.coordinate(call("min", position + distance, last))), *prefetches)
 
 
 def _read_in(body: Block) -> set[str]:

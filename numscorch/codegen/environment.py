@@ -70,7 +70,7 @@ class Env:
     kind        kind of the current position, in loops that take one kind at a time
     divided     variable of which each worker takes a part of the coordinates below each parent
     each        variables whose loops visit each position, even if positions repeat a coordinate
-    ahead       for variables that choose rows: how many positions ahead rows are prefetched
+    ahead       for variables that choose rows: how many positions ahead to prefetch them, and their accesses and levels
     ==========  ========================================================================================
     """
 
@@ -90,7 +90,7 @@ class Env:
     kind: TableKind | None = None
     divided: str | None = None
     each: frozenset[IndexVar] = frozenset()
-    ahead: Mapping[IndexVar, int] = field(default_factory=dict)
+    ahead: Mapping[IndexVar, tuple[int, list[tuple[Access, int]]]] = field(default_factory=dict)
 
     def bind(self, var: IndexVar, coord: Expr, known: Mapping[str, Segment] | None = None) -> Env:
         """Add a coordinate, the positions that were iterated to reach it, and the positions that it locates."""

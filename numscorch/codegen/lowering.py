@@ -11,6 +11,7 @@ from ..ir.functions import is_zero, simplified, terms_of
 from ..ir.lattice import make_lattice
 from ..ir.level import Segment
 from ..ir.loop import Accumulate, Assign, BinOp, Block, Const, Do, Expr, For, If, Stmt, Store, Var, any_of, call, names_used
+from ..ir.verify import chosen_rows
 from ..ir.workspace_levels import Held, Scattered, Workspace
 from .coiteration import loop, lower_blended
 from .environment import Env, Lanes, clear, partial_register, size_of
@@ -69,7 +70,7 @@ def _lower_tagged(stmt: ix.Forall, env: Env) -> Block:
         case ix.Each():
             return lower_serial(stmt, replace(env, each=env.each | {stmt.var}))
         case ix.Ahead(positions):
-            return lower_serial(stmt, replace(env, ahead={**env.ahead, stmt.var: positions}))
+            return lower_serial(stmt, replace(env, ahead={**env.ahead, stmt.var: (positions, chosen_rows(stmt))}))
         case ix.Gallop(leader):
             return lower_serial(stmt, env, leader=leader)
         case ix.Blend():

@@ -189,13 +189,17 @@ def list_for(format: Format, shape: Sequence[int], nnz: int) -> Format | None:
     return listed if listed is not None and (format == listed or shares(listed, format, shape, nnz)) else None
 
 
+def are_few(count: int) -> bool:
+    """Whether sorting the numbers of this many entries is faster than kernels; False if kernels always pay."""
+    return count <= min(tuning.SORTED_ENTRIES, tuning.COMPILE_ENTRIES)
+
+
 def _route(pattern: Pattern, format: Format) -> tuple[Convert, tuple[Format, ...]]:
     """The function that converts a pattern, and the formats through which kernels copy its entries; empty if another route is faster."""
     if shares(pattern.format, format, pattern.shape, pattern.nnz):
         return _regrouped, ()
     by_arrays = _sorted if sorts(pattern, format) else _packed
-    few = min(tuning.SORTED_ENTRIES, tuning.COMPILE_ENTRIES)  # 0 if kernels always pay
-    if (by_arrays is _sorted and pattern.nnz <= few) or (pattern.index_dtype == "int32" and pattern.nnz > INT32_MAX):
+    if (by_arrays is _sorted and are_few(pattern.nnz)) or (pattern.index_dtype == "int32" and pattern.nnz > INT32_MAX):
         return by_arrays, ()
     known = converted_so_far(pattern.format, format, pattern.nnz)
     if known < tuning.COMPILE_ENTRIES or not is_wide_enough(format, pattern.shape):

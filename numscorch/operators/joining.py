@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from ..convert.construct import assemble, from_torch
-from ..convert.conversions import is_wide_enough, shares
+from ..convert.conversions import are_few, is_wide_enough, shares
 from ..convert.matrices import CSR_LEVELS
 from ..convert.values import values_of
 from ..errors import OperandError, RangeError, SizeError, UnsupportedError
@@ -24,7 +24,6 @@ from ..ir.levels import Compressed, Dense, Singleton
 from ..ir.padded import Bitmap, Fixed
 from ..ir.parts import Part
 from ..machine.buffer_pool import room
-from ..schedule import tuning
 from ..tensors.arrays import as_integer, as_shape
 from ..tensors.modes import as_numpy
 from ..tensors.packing import entry_columns, index_dtype_for
@@ -193,8 +192,7 @@ def join_entries(tensors: Sequence[SparseTensor], dims: Sequence[int], format: F
     target = fitting(first, shape, True) if format is None else format
     above = [d in dims for d in target.mode_order].index(True)  # the levels above the first one that grows
     is_interleaved = prod(target.sizes(shape)[:above]) > 1
-    few = min(tuning.SORTED_ENTRIES, tuning.COMPILE_ENTRIES)  # 0 if kernels always pay
-    if count > few or not is_interleaved:  # few entries are sorted faster than their levels are interleaved
+    if not (is_interleaved and are_few(count)):
         if joins_levels(target, dims) and is_wide_enough(target, shape):
             return _join_levels([t.to(target) for t in tensors], dims, shape)
         by_rows = Format(CSR_LEVELS, target.parts) if target.is_plain and len(shape) == 2 else target

@@ -74,10 +74,8 @@ def insert_workspaces(stmt: Stmt, facts: Facts, target: Target = GENERIC, option
             f"  {stmt}     reorder(...) puts a summed loop above the last level"
         )
     counts = assignment.op not in ("=", "+=") and not _accumulates(loops, assignment)  # its register counts the terms
-    is_registered = (
-        assignment.op != "=" and summed_tail(loops, assignment.lhs)
-    ) or counts  # where a single term is absent, nothing is written
-    if not is_registered:
+    sums = assignment.op != "=" and summed_tail(loops, assignment.lhs)  # where a single term is absent, nothing may be written
+    if not sums and not counts:
         return stmt, "no workspace is needed"
     return in_register(loops, assignment, free_names(loops), facts), "a register keeps the sum while the innermost loops run"
 

@@ -16,21 +16,9 @@ from numscorch.schedule import tuning
 
 BY_ROWS, BY_COLUMNS = "(i, j) -> (i: dense, j: singleton)", "(i, j) -> (j: dense, i: singleton)"
 OTHERS = (ns.CSR, ns.CSC, ns.COO(2), ns.DCSR, None)
-EINSUMS = (
-    *("ij,jk->ik", "ij,jk->ki", "ij,jk->i", "ij,jk->k", "ij,jk->ij", "ij,jk->", "ij,j->i", "ij,i->j", "ij,j->ij", "ij->ji", "ij->j"),
-    *(
-        "ij,ij->ij",
-        "ij,ij->i",
-        "ij,kj->ik",
-        "ij,ik->jk",
-        "ij,ik->kj",
-        "ij,ik->j",
-        "ij,il->jl",
-        "ij,jk,kl->il",
-        "ij,jk,ik->ik",
-        "ij,jk,j->ik",
-    ),
-)
+ONE_MATRIX = ("ij->j", "ij->ji", "ij,j->i", "ij,i->j", "ij,j->ij", "ij,ij->i", "ij,ij->ij")
+PRODUCTS = ("ij,jk->ik", "ij,jk->ki", "ij,jk->i", "ij,jk->k", "ij,jk->ij", "ij,jk->", "ij,kj->ik", "ij,ik->jk", "ij,ik->kj", "ij,ik->j")
+EINSUMS = (*ONE_MATRIX, *PRODUCTS, "ij,il->jl", "ij,jk,kl->il", "ij,jk,ik->ik", "ij,jk,j->ik")
 STATEMENTS: dict[str, Callable[..., torch.Tensor]] = {
     "R[i] max= A[i,j] * B[i,j]": lambda A, B: (A * B).amax(1),
     "R[i] min= A[i,j] * B[i,j]": lambda A, B: (A * B).amin(1),
