@@ -215,8 +215,9 @@ def _extreme(input: SparseTensor, dim: int, is_largest: bool) -> tuple[torch.Ten
     entry, row = f"A[{','.join(names)}]", f"m[{','.join(names[:at] + names[at + 1 :])}]" if input.ndim > 1 else "m"
     text = f"K{row[1:]} max= stored({entry}) * (({entry} == {row}) + ({entry} != {entry})) * n[i{at}]"
     ranked = evaluate_parts(text, {"A": input, "m": extreme, "n": torch.arange(size, 0, -1, dtype=exact)}, "dense")
-    index = size - ranked.to(torch.int64)
-    index = torch.where(extreme == 0, torch.minimum(index, _first_unstored(movedim(input, at, -1))), index)
+    index = (size - ranked).to(torch.int64)
+    if (is_zero := extreme == 0).numpy().any():
+        index = torch.where(is_zero, torch.minimum(index, _first_unstored(movedim(input, at, -1))), index)
     return extreme.unsqueeze(at), index.unsqueeze(at)
 
 
@@ -237,10 +238,14 @@ def _first_unstored(A: SparseTensor, width: int = 64) -> torch.Tensor:
     part = A if width == size else narrow(A, A.ndim - 1, 0, width)
     pos, crd = to_format(part, ROWS(A.ndim)).pattern.level_arrays(A.ndim - 1)
     first = np.zeros(len(pos) - 1, np.int64)
-    rows = np.searchsorted(pos, np.flatnonzero(crd == 0), "right") - 1
-    for step in [1 << bit for bit in reversed(range(width.bit_length()))]:
-        count = np.minimum(first[rows] + step, pos[rows + 1] - pos[rows])
-        first[rows] = np.where(crd[pos[rows] + count - 1] == count - 1, count, first[rows])
+    zeros = np.flatnonzero(crd == 0).astype(pos.dtype, copy=False)
+    rows = np.searchsorted(pos, zeros, "right") - 1  # the rows that begin with coordinate 0
+    starts, lengths = pos[rows], pos[rows + 1] - pos[rows]
+    run = np.zeros_like(lengths)  # the coordinates 0, 1, 2, ... that are stored
+    for step in [1 << bit for bit in reversed(range(int(lengths.max(initial=0)).bit_length()))]:
+        longer = np.minimum(run + step, lengths)
+        run = np.where(crd[starts + longer - 1] == longer - 1, longer, run)
+    first[rows] = run
     if width < size and (first == width).any():
         return _first_unstored(A, width * width)
     return torch.from_numpy(first.reshape(A.shape[:-1]))
