@@ -137,6 +137,8 @@ class Orders:
         self.is_placeable = self.visits_once and can_be_placed(stmt.lhs.tensor.format)
         self.placed = run_to_place(stmt.lhs) if self.is_placeable else []
         self.first = () if self.is_placeable else first_loops(stmt)
+        is_flat = stmt.op in ("=", "+=") and not self.result and len({access for access in accesses_in(stmt.rhs) if access.indices}) == 1
+        self.is_flat = is_flat and len(self.operands) == 1  # flatten_sum makes one loop of them, which visits no rows
         self.contiguous = {var for var in variables if is_contiguous(stmt, var)}
         self.priced: dict[tuple[IndexVar, ...], LoopOrder | None] = {}
         self.unindexed = {var for var in variables if all(var not in access.indices for access in self.operands)}
@@ -249,7 +251,9 @@ class Orders:
     def price_stored(self, order: tuple[IndexVar, ...], walks: list[cost.SparseWalk]) -> LoopOrder:
         """Add up the price of an order with operands in these formats: loop steps, innermost body, scattering and conversions."""
         stored = [self.walk(access) for access in cost.mergeable([walk.access for walk in walks])]
-        read = [self.walk(cost.without_empty_rows(self.stmt, order, walk.access, self.facts)) for walk in stored]
+        read = (
+            stored if self.is_flat else [self.walk(cost.without_empty_rows(self.stmt, order, walk.access, self.facts)) for walk in stored]
+        )
         moved = [(walk, other) for walk, other in zip(self.walks, stored, strict=True) if other is not walk]
         total = sum(cost.conversion(walk, other.access, self.facts) for walk, other in moved) + self.nest_cost(order, tuple(read))
         if len(order) > 1 and self.facts.extent(order[0]) == 1 and order[0] in self.unindexed:
@@ -259,6 +263,8 @@ class Orders:
 
     def nest_cost(self, order: tuple[IndexVar, ...], walks: tuple[cost.SparseWalk, ...]) -> float:
         """The cost of the loops and the innermost body."""
+        if self.is_flat:
+            return walks[0].counts[-1]
         if not order:
             return 1.0
         stmt, facts, result = self.stmt, self.facts, self.result
