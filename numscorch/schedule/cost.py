@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate
-from math import exp, inf, prod
+from math import exp, inf, log2, prod
 from operator import mul
 
 from ..ir.format import Format, sorted_format
@@ -19,6 +19,7 @@ from ..ir.index import (
     Access,
     Assignment,
     IndexVar,
+    TensorVar,
     accesses_in,
     is_product,
     is_relation,
@@ -27,7 +28,7 @@ from ..ir.index import (
 from ..ir.level import Level
 from ..ir.levels import Compressed, Dense
 from . import tuning
-from .facts import EVEN, Crossings, Facts
+from .facts import EVEN, Crossings, Facts, Target
 
 _format = lru_cache(maxsize=4096)(Format)  # called with the text and the mode order
 
@@ -151,10 +152,21 @@ def without_empty_rows(stmt: Assignment, order: tuple[IndexVar, ...], access: Ac
     return access.with_changes(format=Format((Compressed(), Compressed()), tensor.format.parts))
 
 
-def conversion(walk: SparseWalk, stored: Access, facts: Facts) -> float:
-    """Cost of converting an operand to the format of another access; a dense first level adds one place per row."""
+def conversion(walk: SparseWalk, stored: Access, facts: Facts, target: Target) -> float:
+    """Cost of converting an operand to the format of another access, whose values lie elsewhere; a dense first level adds its places."""
     rows = not walk.access.tensor.format.levels[0].full and stored.tensor.format.levels[0].full
-    return tuning.COST_TRANSPOSE * walk.counts[-1] + (facts.extent(stored.level_var(0)) if rows else 0.0)
+    each = tuning.COST_TRANSPOSE + far(stored.tensor, walk.counts[-1], target)
+    return each * walk.counts[-1] + (facts.extent(stored.level_var(0)) if rows else 0.0)
+
+
+def far(tensor: TensorVar, values: float, target: Target) -> float:
+    """Cost of reading one of a tensor's values at random: it grows with each doubling beyond the cache of a core.
+
+    >>> A = TensorVar("A", Format("ds"))
+    >>> far(A, 2**17, Target(own_cache=2**20)), far(A, 2**20, Target(own_cache=2**20))
+    (0.0, 4.0)
+    """
+    return tuning.COST_FAR * max(0.0, log2(max(values * tensor.type.itemsize, 1.0) / target.own_cache))
 
 
 def mergeable(accesses: Sequence[Access]) -> list[Access]:
@@ -302,7 +314,15 @@ def peak_of(access: Access, fixed: Sequence[IndexVar], values: float, facts: Fac
     return min((float(peaks.get(var, inf)) for var in fixed), default=values)
 
 
-def is_uneven(summed: Collection[IndexVar], walks: Sequence[SparseWalk], united: bool, average: float, facts: Facts) -> bool:
-    """Whether one scattered sum is so much longer than the average that it would need too many blocks."""
+def blocks_of_sums(
+    summed: Collection[IndexVar], walks: Sequence[SparseWalk], united: bool, average: float, facts: Facts
+) -> tuple[float, int]:
+    """The number of terms of long scattered sums, and of blocks in which ``scatter_blocks`` adds them; ``average`` is the mean length.
+
+    Few moves cost little beside the terms. If one sum is much longer than the average, exactness needs more of them.
+    """
     longest = longest_sum(summed, walks, united, facts)
-    return longest >= max(tuning.LONG_COLUMN, tuning.BLOCK_OF_LONGEST * average / tuning.TERMS_PER_MOVE)
+    longest = longest if longest > tuning.UNEVEN_SUMS * average else average
+    if longest < tuning.LONG_SCATTERED_SUM:
+        return longest, 1
+    return longest, int(min(longest / tuning.SCATTERED_BLOCK, max(average / tuning.TERMS_PER_MOVE, longest / tuning.BLOCK_OF_LONGEST)))

@@ -255,7 +255,8 @@ class Orders:
             stored if self.is_flat else [self.walk(cost.without_empty_rows(self.stmt, order, walk.access, self.facts)) for walk in stored]
         )
         moved = [(walk, other) for walk, other in zip(self.walks, stored, strict=True) if other is not walk]
-        total = sum(cost.conversion(walk, other.access, self.facts) for walk, other in moved) + self.nest_cost(order, tuple(read))
+        total = sum(cost.conversion(walk, other.access, self.facts, self.target) for walk, other in moved)
+        total += self.nest_cost(order, tuple(read))
         if len(order) > 1 and self.facts.extent(order[0]) == 1 and order[0] in self.unindexed:
             total *= tuning.COST_ALONE  # the outermost loop has a single step, which threads cannot share
         converted = tuple(other.access for walk, other in zip(self.walks, read, strict=True) if other is not walk)
@@ -296,9 +297,17 @@ class Orders:
         total = (total + runs * steps * step) * (tuning.COST_SERIAL if result and order[0] not in result else 1.0)
         if not scatters:
             return total
-        average = runs * survivors / prod(max(facts.extent(var), 1.0) for var in result)
-        is_inexact = _is_rounded(stmt) and cost.is_uneven([var for var in order if var not in result], walks, self.united, average, facts)
-        return total * tuning.COST_INEXACT if is_inexact else total
+        return total + self.scattering(order, walks, runs if inner in self.contiguous else runs * survivors, runs * survivors)
+
+    def scattering(self, order: tuple[IndexVar, ...], walks: tuple[cost.SparseWalk, ...], rows: float, terms: float) -> float:
+        """The cost of scattered sums beside the steps: rows of a dense result lie far apart, and long sums are moved after each block."""
+        result = self.stmt.lhs.tensor
+        places = prod(max(self.facts.extent(var), 1.0) for var in self.result)
+        summed = [var for var in order if var not in self.result]
+        _, blocks = cost.blocks_of_sums(summed, walks, self.united, terms / places, self.facts)
+        is_moved = _is_rounded(self.stmt) and blocks >= tuning.FEWEST_BLOCKS
+        far = cost.far(result, places, self.target) / 2 if result.is_dense else 0.0  # writes wait for nothing
+        return rows * far + (tuning.COST_MOVE * places * blocks if is_moved else 0.0)
 
     def looked_up(self, order: tuple[IndexVar, ...], walks: tuple[cost.SparseWalk, ...]) -> float:
         """Steps of the innermost loop if it sums two merged rows, and one of them is scattered by ``scatter_rows``; else infinity.
