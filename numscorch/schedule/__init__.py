@@ -1,6 +1,7 @@
 """Scheduling passes: rewrites of index notation that choose loop order, workspaces, tiles, vectors and threads.
 
-``PASSES`` lists the passes in the order in which :func:`schedule` runs them. Each pass is one function in one file.
+``PASSES`` lists the passes in the order in which :func:`schedule` runs them. Each pass is one function; passes with one
+subject share a file.
 """
 
 from __future__ import annotations
@@ -13,14 +14,11 @@ from ..ir.index import Assignment, IndexVar, Stmt
 from ..ir.verify import verify
 from .block_sums import block_sums
 from .branchless_merge import merge_without_branches
-from .divide import divide
 from .facts import AUTOMATIC, Facts, Options, Target, by_answers
 from .flatten_sum import flatten_sum
 from .fuse import fuse, join_loops
-from .gallop import gallop
-from .load_ahead import load_ahead
 from .loop_order import order_loops
-from .parallel import parallelize
+from .parallel import divide, parallelize
 from .scatter_blocks import scatter_blocks
 from .scatter_rows import scatter_rows
 from .specialize_table import specialize_table
@@ -28,7 +26,7 @@ from .tiles import tile
 from .unroll_and_jam import unroll_and_jam
 from .value_order import order_values
 from .vector import gather_rows, vectorize
-from .visit_positions import visit_positions
+from .walks import gallop, load_ahead, visit_positions
 from .workspace import insert_workspaces
 
 

@@ -1,4 +1,4 @@
-"""parallelize: cuts the outermost loop into blocks that run in parallel."""
+"""parallelize: cuts the outermost loop into blocks that run in parallel. divide: workers share a loop that scatters."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from ..errors import ScheduleError
 from ..ir.functions import is_intersection
 from ..ir.index import (
     Assignment,
+    Divide,
     FlatSum,
     Forall,
     IndexVar,
@@ -26,9 +27,11 @@ from ..ir.index import (
     loops_of,
     operands_of,
     result_of,
+    unwrap,
     value_of,
 )
 from ..ir.scatter import is_placed
+from ..ir.verify import can_divide
 from ..ir.workspace_levels import Scattered
 from . import cost, tuning
 from .facts import AUTOMATIC, GENERIC, Facts, Options, Target, by_answers
@@ -138,3 +141,27 @@ def _can_be_cut(loop: Forall) -> bool:
     if len(iterated) == 1 and is_product(value_of(loop)):
         return True
     return all(cost.can_enter(access.tensor.format.levels[0]) for access in iterated)
+
+
+def divide(stmt: Stmt, facts: Facts, target: Target = GENERIC, options: Options = AUTOMATIC) -> tuple[Stmt, str] | None:
+    """Let all workers run the outermost loop if a loop inside scatters along rows of an operand; None if none does.
+
+    Each worker adds to its part of the result, in the order of the serial loop. So results are bitwise equal for any number of
+    workers.
+
+    >>> from ..ir.format import CSC
+    >>> from ..ir.index import TensorVar
+    >>> from ..ir.notation import parse_stmt
+    >>> nest = parse_stmt("forall(j, forall(i, y[i] += A[i,j] * x[j]))", {"A": TensorVar("A", CSC)})
+    >>> print(*divide(nest, Facts(())) or (), sep="\\n")
+    divide_forall<i>(j, forall(i, y[i] += A[i,j] * x[j]))
+    y is scattered along i: each worker adds its part of y
+    """
+    match stmt:
+        case Forall(tag=Serial()) if options.parallel is None:
+            loops, assignment = unwrap(stmt)
+            for loop in loops[1:]:
+                if isinstance(assignment, Assignment) and can_divide(stmt, loop.var.name):
+                    why = f"{assignment.lhs.tensor} is scattered along {loop.var}: each worker adds its part of {assignment.lhs.tensor}"
+                    return replace(stmt, tag=Divide(loop.var.name)), why
+    return None

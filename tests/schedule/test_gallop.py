@@ -21,7 +21,7 @@ from numscorch.ir.index import Gallop, TensorVar, loops_of, operands_of, result_
 from numscorch.ir.notation import parse_stmt
 from numscorch.schedule import tuning
 from numscorch.schedule.facts import Facts, Target
-from numscorch.schedule.gallop import gallop
+from numscorch.schedule.walks import gallop
 
 
 def rows_of(rows: Sequence[Sequence[int]], columns: int, fmt: Format = CSR) -> Any:
