@@ -29,9 +29,9 @@ from ..ir.index import (
 )
 from ..ir.workspace_levels import Scattered
 from . import cost, tuning
-from .branchless_merge import merged_in
 from .facts import AUTOMATIC, GENERIC, Facts, Options, Target
 from .vector import take_positions
+from .walks import merged_in
 
 Choice = tuple[Access, IndexVar, tuple[IndexVar, ...]]
 
