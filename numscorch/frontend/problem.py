@@ -18,7 +18,7 @@ from ..schedule import Step, tuning
 from ..schedule.cost import estimated_fill
 from ..schedule.facts import Facts, Options, Target
 from ..schedule.format_inference import infer_format, with_format
-from ..schedule.layout import Scheduled, choose_layout
+from ..schedule.loop_order import cheapest, is_contiguous, unit_stride
 from .accesses import Accesses
 from .datatypes import check_operators, computed_dtype, unread_in
 from .parser import Subscripts
@@ -31,7 +31,7 @@ Clash = tuple[str, tuple[int, int], tuple[int, int]]  # an index, and (position,
 
 
 @dataclass(frozen=True, slots=True)
-class Problem(Scheduled):
+class Problem:
     """A statement with its extents, the facts for scheduling, and the formats of its operands and result.
 
     Attributes:
@@ -54,6 +54,8 @@ class Problem(Scheduled):
         steps: decisions of the scheduler that precede its passes.
     """
 
+    stmt: Assignment
+    facts: Facts
     extents: Mapping[IndexVar, int]
     inference: str
     shape: tuple[int, ...]
@@ -92,6 +94,40 @@ def make_problem(request: Request | Subscripts, operands: Sequence[Operand], tar
     problem = _problem_of(request, operands, target, format, None)
     chosen, why = choose_layout(problem, _in_other_layouts(problem, request, operands, target, format), target)
     return chosen if why is None else replace(chosen, steps=(Step("choose_layout", chosen.stmt, why),))
+
+
+def choose_layout(stored: Problem, copied: Iterable[tuple[IndexVar, Problem, float]], target: Target) -> tuple[Problem, str | None]:
+    """Choose the problem that costs least, and return the reason; the reason is None if no other layout is possible.
+
+    Dense tensors are copied to another layout if the cheapest loops and the copies cost less than the loops as stored.
+
+    Args:
+        stored: the problem with all tensors as they are stored.
+        copied: for each other layout, the index that it makes contiguous, the problem in it, and the cost of the copies.
+        target: the machine.
+    """
+    best, costs = stored, dict[str, float]()
+    for index, problem, copies in copied:
+        if not costs:
+            loops = cheapest(stored.stmt, stored.facts, target)
+            inner, lanes = loops.order[-1], target.lanes(stored.stmt.lhs.tensor.dtype)
+            extent = stored.facts.exact[inner]
+            slow = extent < tuning.SHORT_SUM * lanes and _sums_slowly(stored.stmt, loops.order, index)
+            as_stored = all(unit_stride(access, inner) for access in loops.converted if inner in access.indices)
+            if as_stored and not slow and is_contiguous(stored.stmt, inner) and extent >= lanes:
+                return stored, f"{inner} is contiguous and fills a register: no dense tensor is copied"
+            costs["as stored"] = loops.cost * (tuning.SHORT_SUM if slow else 1)
+        cost = cheapest(problem.stmt, problem.facts, target).cost + copies
+        if cost < min(costs.values()):
+            best = problem
+        costs[f"copied with {index} contiguous"] = cost
+    return best, "; ".join(f"{layout}: {cost:.3g}" for layout, cost in sorted(costs.items(), key=lambda item: item[1])) or None
+
+
+def _sums_slowly(stmt: Assignment, order: Sequence[IndexVar], index: IndexVar) -> bool:
+    """Whether the sum needs horizontal adds or reads one cache line per term, so that it is faster if the index is contiguous."""
+    around = [var for var in order[-2:-1] if var == index]
+    return any(var not in stmt.lhs.indices for var in (order[-1], *around))
 
 
 def _in_other_layouts(

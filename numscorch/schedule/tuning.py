@@ -62,7 +62,7 @@ NESTED_SUM = SUM_BLOCK // 2  # terms of a loop inside a summed loop from which i
 BLOCKS = 64  # blocks of a parallel loop: enough to balance threads, at negligible cost; bench_spmm, power laws
 ROW_COST = 2  # fixed cost of a row, in nonzeros; bench_spmv
 
-# -- Caches and layouts (schedule/tiles.py, unroll_and_jam.py, specialize_table.py, workspace.py, layout.py, frontend/relayout.py,
+# -- Caches and layouts (schedule/tiles.py, unroll_and_jam.py, specialize_table.py, workspace.py, frontend/problem.py, relayout.py,
 # runtime/pieces.py)
 
 TILE_REUSE = 20.0  # uses of each value from which walking the sparse operands again for each tile pays; bench_spmm, 10 % dense
