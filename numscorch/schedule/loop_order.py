@@ -145,7 +145,7 @@ class Orders:
         self.walk = cache(lambda access: cost.walk_of(access, facts))
         self.iterations = cache(lambda var, walks: cost.iterations(var, walks, facts, self.united))
         self.walks = [self.walk(access) for access in self.operands]
-        self.ordered: dict[tuple[cost.SparseWalk, tuple[IndexVar, ...]], cost.SparseWalk] = {}
+        self.in_order = cache(self._in_order)
 
     def cheapest(self, most: int = SHOWN, wanted: tuple[str, ...] | None = None) -> list[LoopOrder]:
         """The cheapest orders that can be compiled, or only the wanted one; ties follow the order of the variables."""
@@ -241,12 +241,9 @@ class Orders:
         is_fixed = any(access.tensor.name == shared or is_relation(access) for access in best.converted)
         return None if is_fixed or not self.can_be_made(best) else best
 
-    def in_order(self, walk: cost.SparseWalk, order: tuple[IndexVar, ...]) -> cost.SparseWalk:
+    def _in_order(self, walk: cost.SparseWalk, order: tuple[IndexVar, ...]) -> cost.SparseWalk:
         """The operand, in a format whose levels the loops reach from the first level down; ``order`` are the loops over its variables."""
-        if (walk, order) not in self.ordered:
-            is_concordant = cost.is_concordant(walk.access, order)
-            self.ordered[walk, order] = walk if is_concordant else self.walk(cost.reordered(walk.access, order))
-        return self.ordered[walk, order]
+        return walk if cost.is_concordant(walk.access, order) else self.walk(cost.reordered(walk.access, order))
 
     def price_stored(self, order: tuple[IndexVar, ...], walks: list[cost.SparseWalk]) -> LoopOrder:
         """Add up the price of an order with operands in these formats: loop steps, innermost body, scattering and conversions."""
