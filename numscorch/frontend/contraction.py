@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from itertools import combinations
 from math import prod
 from operator import itemgetter
@@ -88,7 +88,7 @@ class _Search:
 
     def __init__(self, extents: dict[str, int], result: frozenset[str]):
         self.extents, self.result, self.most = extents, result, float("inf")
-        self.known: dict[tuple[Term, ...], tuple[float, Path]] = {}
+        self.best = cache(self._best)
 
     def size(self, indices: frozenset[str]) -> float:
         """The number of coordinates that these indices span."""
@@ -99,12 +99,10 @@ class _Search:
         shares = [term.stored / self.size(term.indices) for term in terms if term.is_sparse]
         return self.size(frozenset().union(*(term.indices for term in terms))) * prod(shares)
 
-    def best(self, terms: tuple[Term, ...]) -> tuple[float, Path]:
+    def _best(self, terms: tuple[Term, ...]) -> tuple[float, Path]:
         """The least cost and its path; ``(most, ())`` if no path costs less than ``most``. Tries each pair first."""
         if len(terms) == 1:
             return 0.0, ()
-        if terms in self.known:
-            return self.known[terms]
         cheapest: tuple[float, Path] = (self.most, ())
         for left, right in combinations(range(len(terms)), 2):
             remaining = without(terms, left, right)
@@ -112,7 +110,6 @@ class _Search:
             if steps < cheapest[0]:
                 remaining_cost, path = self.best((*remaining[:left], product, *remaining[left:]))
                 cheapest = min(cheapest, (steps + remaining_cost, ((left, right), *path)), key=itemgetter(0))
-        self.known[terms] = cheapest
         return cheapest
 
     def join(self, left: Term, right: Term, remaining: Sequence[Term]) -> tuple[float, Term]:
