@@ -74,6 +74,7 @@ FORMS: dict[str, Form] = {
     "sub": lambda input, other, *, alpha=1: f"{input} - {_times(alpha, other)}",
     "where": lambda condition, input, other: f"where({condition}, {input}, {other})",
 }
+# torch's other names of operators
 SYNONYMS = {
     **{f"arc{name}": f"a{name}" for name in ("cos", "cosh", "sin", "sinh", "tan", "tan2", "tanh")},
     "absolute": "abs",
@@ -90,7 +91,6 @@ SYNONYMS = {
     "subtract": "sub",
     "true_divide": "div",
 }
-"""torch's other names of operators."""
 
 
 def keeps_zero(form: Form) -> bool:

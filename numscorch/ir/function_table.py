@@ -245,17 +245,17 @@ BINARY = {
         annihilates=True,
     ),
 }
+# the functions of two tensors that broadcast, under torch's names
 PAIRS = tuple(name for name, entry in BINARY.items() if not entry.divides and name not in ("heaviside", "pow"))
-"""The functions of two tensors that broadcast, under torch's names."""
 TERNARY = {
     "clamp": _integral(clamp, "(x >= y) * (x <= z)", "(y < z) * (x < y)", "(x > z) + (z < y) > 0"),
     "lerp": Function(lerp, ("1 - z", "z", "y - x")),
     "where": _integral(lambda condition, a, b: a if condition != 0 else b, "0", "x != 0", "x == 0", register="selected"),
 }
+# all element-wise functions, by their names in statements
 FUNCTIONS: dict[str, Function] = {**UNARY, **BINARY, **TERNARY}
-"""All element-wise functions, by their names in statements."""
+# the functions with separate code for integers, by their names in generated source
 WHOLE = {f"whole_{name}": entry.whole for name, entry in FUNCTIONS.items() if entry.whole is not None and entry.whole is not entry.evaluate}
-"""The functions with separate code for integers, by their names in generated source."""
 
 
 def routine_of(name: str, dtype: str) -> str:

@@ -35,14 +35,14 @@ INFIX: dict[str, Callable[[Any, Any], Any]] = {
 
 COMPARISONS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}  # keyed by the name of torch's function
 TESTS = tuple(COMPARISONS.values())
+# the functions and operators of SIMD registers, and their names in generated source
 REGISTER_FUNCTIONS = {
     **{name: function.register for name, function in FUNCTIONS.items() if function.register},
     **{"+": "add", "-": "sub", "*": "mul", "/": "div"},
     **{op: name for name, op in COMPARISONS.items()},
 }
-"""The functions and operators of SIMD registers, and their names in generated source."""
+# the horizontal reductions of a register, by operator or function
 REGISTER_REDUCTIONS = {"+": "hsum", "maximum": "hmax", "minimum": "hmin"}
-"""The horizontal reductions of a register, by operator or function."""
 
 
 @dataclass(frozen=True, slots=True)

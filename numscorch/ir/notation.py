@@ -68,6 +68,7 @@ def _vector(lanes: str, registers: str, once: str | None, rest: str | None, mask
 
 
 COUNT = r"([1-9]\d*)"
+# the texts of tags, and how to build a tag from the groups of its text
 TAGS: tuple[tuple[str, Callable[..., Tag]], ...] = (
     ("forall", Serial),
     ("parallel_forall", Parallel),
@@ -86,7 +87,6 @@ TAGS: tuple[tuple[str, Callable[..., Tag]], ...] = (
     (rf"transpose_forall<{COUNT}>", lambda lanes: Transpose(int(lanes))),
     (r"specialize_forall<(kinds|tiles|coordinates)>", Specialize),
 )
-"""The texts of tags, and how to build a tag from the groups of its text."""
 
 
 def parse_stmt(text: str, tensors: Mapping[str, TensorVar] | None = None) -> Stmt:
