@@ -94,11 +94,10 @@ class Env:
 
     def bind(self, var: IndexVar, coord: Expr, known: Mapping[str, Segment] | None = None) -> Env:
         """Add a coordinate, the positions that were iterated to reach it, and the positions that it locates."""
-        segments = dict(self.segments)
-        for name, segment in (known or {}).items():
-            segments[name] = (*segments.get(name, ()), segment)
-        conditions = {name: condition for name, condition in self.conditions.items() if name not in (known or {})}
-        env = replace(self, coords={**self.coords, var: coord}, segments=segments, conditions=conditions)
+        known = known or {}
+        deeper = {name: (*self.segments.get(name, ()), segment) for name, segment in known.items()}
+        conditions = {name: condition for name, condition in self.conditions.items() if name not in known}
+        env = replace(self, coords={**self.coords, var: coord}, segments={**self.segments, **deeper}, conditions=conditions)
         for access in self.operands:
             env = env._locate(access)
         return env

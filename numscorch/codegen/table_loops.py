@@ -66,10 +66,10 @@ def _table_below(it: Iterator) -> tuple[tuple[int, ...], ...]:
 
 def lower_constant(stmt: ix.Forall, env: Env, lower: Lower) -> Block:
     """Lower the body for each coordinate; loads that all coordinates share run once."""
-    copies = []
-    for at, (coordinate, segments) in enumerate(_coordinates(stmt, env)):
-        inner = replace(env.bind(stmt.var, Const(coordinate), segments), copy=(stmt.var, at))
-        copies.append(lower(_at(stmt.body, stmt.var, coordinate), inner))
+    copies = [
+        lower(_at(stmt.body, stmt.var, coordinate), replace(env.bind(stmt.var, Const(coordinate), segments), copy=(stmt.var, at)))
+        for at, (coordinate, segments) in enumerate(_coordinates(stmt, env))
+    ]
     return interleaved(copies)
 
 

@@ -137,9 +137,10 @@ def _in_other_layouts(
     for layout, copies in layouts(request, operands, problem.shape, problem.result.dtype):
         if layout.result is not None and not problem.result.is_dense:
             continue
-        copied = list(operands)
-        for at, dimension in layout.operands.items():
-            copied[at] = replace(operands[at], strides=strides_with_last(operands[at].shape, dimension))
+        copied = [
+            replace(op, strides=strides_with_last(op.shape, layout.operands[at])) if at in layout.operands else op
+            for at, op in enumerate(operands)
+        ]
         yield IndexVar(layout.index), _problem_of(request, copied, target, format, layout), copies
 
 

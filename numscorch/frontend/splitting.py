@@ -88,12 +88,8 @@ class Splitting:
 
     def extents(self, sizes: Mapping[str, int]) -> dict[IndexVar, int]:
         """The extents of all parts."""
-        extents = {}
-        for name, parts in self.parts.items():
-            shape = {part.dimension: sizes[name] for part in parts}
-            for var, part in zip(self.variables(name), parts, strict=True):
-                extents[var] = part.extent([shape.get(d, 0) for d in range(part.dimension + 1)])
-        return extents
+        splits = [(sizes[name], zip(self.variables(name), parts, strict=True)) for name, parts in self.parts.items()]
+        return {var: part.extent((size,)) for size, pairs in splits for var, part in pairs}  # the parts are those of dimension 0
 
     def edges(self, extents: Mapping[IndexVar, int], padded: str | None = None) -> list[Access]:
         """The implicit pattern of the valid coordinates for each split index whose block does not divide its size.

@@ -29,16 +29,14 @@ def order_values(stmt: Stmt, facts: Facts, target: Target = GENERIC, options: Op
     A is stored as CSC, and each value is read about 1 times: through an array of places [True, False]
     """
     operands = {access.tensor.name: access for access in operands_of(stmt)}
-    reasons: list[str] = []
-    reordered: set[str] = set()
-    for name, access in operands.items():
-        owner = operands[access.tensor.shares or name]
-        if access.tensor.has_values and _is_in_another_order(owner, facts):
-            times = _times_read(stmt, access, owner, facts)
-            is_rare = times <= tuning.REORDERED_READS
-            reordered |= {name} if is_rare else set()
-            read = f"{name} is stored as {facts.count(owner.tensor.name)[0].name}, and each value is read about {times:.3g} times"
-            reasons.append(f"{read}: {'through an array of places' if is_rare else 'gathered first'}")
+    owners = {name: operands[access.tensor.shares or name] for name, access in operands.items() if access.tensor.has_values}
+    times = {name: _times_read(stmt, operands[name], owner, facts) for name, owner in owners.items() if _is_in_another_order(owner, facts)}
+    reordered = {name for name, reads in times.items() if reads <= tuning.REORDERED_READS}
+    reasons = [
+        f"{name} is stored as {facts.count(owners[name].tensor.name)[0].name}, and each value is read about {reads:.3g} times: "
+        + ("through an array of places" if name in reordered else "gathered first")
+        for name, reads in times.items()
+    ]
     if not reasons:
         return None
 
