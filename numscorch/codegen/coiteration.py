@@ -351,9 +351,7 @@ def _merge_ahead(var: IndexVar, walked: list[Iterator], env: Env, lattice: Latti
     coords, ahead = ({it.name: Var(f"{var}{it.name}{which}") for it in walked} for which in ("", "_next"))
     step: list[Stmt] = [Assign(ahead[it.name], it.coordinate(it.position + 1)) for it in walked]
     step += _masked_step(var, walked, env, lattice, point, case)[len(walked) :]  # without the loads of the current coordinates
-    for it in walked:
-        coord = coords[it.name]
-        step.append(Assign(coord, coord + BinOp("&", ahead[it.name] - coord, Var(f"{it.name}_here"))))
+    step += [Assign(coord, coord + BinOp("&", ahead[name] - coord, Var(f"{name}_here"))) for name, coord in coords.items()]
     first = [Assign(coords[it.name], it.coordinate(it.position)) for it in walked]
     more = all_of([it.position < it.end - 1 for it in walked])
     return If(more, (*first, While(more, tuple(step))))

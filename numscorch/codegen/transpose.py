@@ -41,12 +41,9 @@ def _squares(source: ix.Access, target: ix.Access, outer: ix.IndexVar, inner: ix
     """Return the code that copies ``count`` adjacent squares."""
     here = env.bind(outer, Var(outer.name)).bind(inner, Var(inner.name))
     apart, between = stride_of(source, source.indices.index(inner)), stride_of(target, target.indices.index(outer))
-    squares = []
-    for at in range(0, count * lanes, lanes):
-        read, written = here.position(source) + at, here.position(target) + between * at
-        names = Var(f"{source.tensor}_vals"), Var(f"{target.tensor}_vals")
-        squares.append(Do(call("transpose", names[0], read, apart, names[1], written, between, Const(lanes))))
-    return tuple(squares)
+    read, written = (Var(f"{access.tensor}_vals") for access in (source, target))
+    places = [(here.position(source) + at, here.position(target) + between * at) for at in range(0, count * lanes, lanes)]
+    return tuple(Do(call("transpose", read, first, apart, written, to, between, Const(lanes))) for first, to in places)
 
 
 def _one(source: ix.Access, target: ix.Access, env: Env) -> Block:

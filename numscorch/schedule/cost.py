@@ -192,14 +192,11 @@ def counts_of(access: Access, facts: Facts) -> tuple[float, ...]:
     if is_relation(access):  # it stores nothing
         fans = (level.fan(facts.extent(access.level_var(at))) for at, level in enumerate(access.tensor.format.levels))
         return tuple(accumulate(fans, mul))
-    fmt, measured = facts.count(access.tensor.name)
-    counts, places = [], 1.0
-    for at, level in enumerate(access.tensor.format.levels):
-        places *= max(facts.extent(access.level_var(at)), 1.0)
-        if fmt == access.tensor.format and level.is_unique:
-            counts.append(measured[at])
-        else:
-            counts.append(places if level.full else min(places, measured[-1]))
+    (fmt, measured), levels = facts.count(access.tensor.name), access.tensor.format.levels
+    places = accumulate((max(facts.extent(access.level_var(at)), 1.0) for at in range(len(levels))), mul)
+    counts = [most if level.full else min(most, measured[-1]) for level, most in zip(levels, places, strict=True)]
+    if fmt == access.tensor.format:
+        counts = [measured[at] if level.is_unique else counts[at] for at, level in enumerate(levels)]
     return tuple(counts)
 
 
