@@ -99,10 +99,7 @@ def parse_stmt(text: str, tensors: Mapping[str, TensorVar] | None = None) -> Stm
     >>> print(stmt)
     forall(i, where(y[i] = t, forall(j, t += A[i,j] * x[j])))
     """
-    reader = _Parser(text, dict(tensors or {}))
-    stmt = reader.statement()
-    reader.expect_end()
-    return stmt
+    return _parsed(text, tensors, _Parser.statement)
 
 
 def parse_expr(text: str, tensors: Mapping[str, TensorVar] | None = None) -> Expr:
@@ -111,10 +108,15 @@ def parse_expr(text: str, tensors: Mapping[str, TensorVar] | None = None) -> Exp
     >>> print(parse_expr("(A[i,j] + 2) * abs(x[j])"))
     (A[i,j] + 2) * abs(x[j])
     """
+    return _parsed(text, tensors, _Parser.whole)
+
+
+def _parsed(text: str, tensors: Mapping[str, TensorVar] | None, read: Callable[[_Parser], T]) -> T:
     reader = _Parser(text, dict(tensors or {}))
-    expr = reader.whole()
-    reader.expect_end()
-    return expr
+    result = read(reader)
+    if reader.peek():
+        raise reader.error("expected the end")
+    return result
 
 
 def operated(op: str, left: Expr, right: Expr) -> Expr:
@@ -172,10 +174,6 @@ class _Parser:
     def error(self, why: str) -> ExpressionError:
         place = self.tokens[self.at][0] if self.at < len(self.tokens) else len(self.text)
         return ExpressionError(f"{why}\n  {self.text}\n  {' ' * place}^")
-
-    def expect_end(self) -> None:
-        if self.peek():
-            raise self.error("expected the end")
 
     def statement(self) -> Stmt:
         token = self.peek()
