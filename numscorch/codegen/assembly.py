@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ..ir import index as ix
+from ..ir.assembled import around_result, bound_of, is_placed, may_take_room, position_dtype
 from ..ir.derived_formats import runs_of
 from ..ir.functions import REDUCTIONS, is_zero, simplified
 from ..ir.loop import Assign, Block, Const, Do, For, FunctionDef, Store, Var, call, has_threads, names_used, rewrite
-from ..ir.result_bounds import around_result, bound_of, may_take_room
-from ..ir.scatter import is_placed, position_dtype
 from ..ir.verify import can_merge_without_branches
 from ..ir.workspace_levels import PackedWorkspace
 from ..schedule.facts import Target

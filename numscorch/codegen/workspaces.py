@@ -17,10 +17,10 @@ from functools import reduce
 
 from ..errors import ScheduleError
 from ..ir import index as ix
+from ..ir.assembled import around_result
 from ..ir.functions import counts_absent, is_zero, start_of
 from ..ir.level import Level
 from ..ir.loop import Accumulate, Assign, BinOp, Block, Const, Do, Expr, For, If, Stmt, Store, Var, call, mul, rewrite
-from ..ir.result_bounds import around_result
 from ..ir.workspace_levels import Cleared, Flagged, Hashed, Held, Listed, ListWorkspace, Sorted, Workspace
 from .environment import Env, Lanes, Lower, clear, size_of
 from .expressions import joined, lower_product

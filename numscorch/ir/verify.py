@@ -8,6 +8,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 from ..errors import ScheduleError
+from .assembled import bound_of, is_placed, may_take_room
 from .functions import may_raise
 from .index import (
     Access,
@@ -37,8 +38,6 @@ from .index import (
 from .lattice import make_lattice
 from .level import Level
 from .levels import Compressed, Singleton
-from .result_bounds import bound_of, may_take_room
-from .scatter import is_placed
 from .workspace_levels import Held
 
 

@@ -18,11 +18,10 @@ from ..codegen.workspaces import has_level
 from ..frontend.problem import Problem
 from ..frontend.requests import NAMES, Operand
 from ..ir import index as ix
+from ..ir.assembled import Bound, bound_of, is_placed
 from ..ir.derived_formats import runs_of
 from ..ir.functions import is_intersection
 from ..ir.level import INT64_MAX
-from ..ir.result_bounds import Bound, bound_of
-from ..ir.scatter import is_placed
 from ..ir.symbolic import text_of
 from ..ir.workspace_levels import Hashed
 from ..machine import memory

@@ -11,10 +11,10 @@ import numpy as np
 import torch
 
 from ..errors import SizeError
+from ..ir.assembled import position_dtype
 from ..ir.derived_formats import runs_of
 from ..ir.format import Format
 from ..ir.level import INT32_MAX
-from ..ir.scatter import position_dtype
 from ..machine import memory
 from ..machine.buffer_pool import room
 from ..machine.guards import has_address_space

@@ -14,6 +14,7 @@ from itertools import islice
 from math import ceil, inf, prod
 
 from ..errors import ScheduleError
+from ..ir.assembled import can_be_placed, in_storage_order, may_be_placed, run_to_place, visits_once
 from ..ir.functions import REDUCTIONS, is_intersection
 from ..ir.index import (
     Access,
@@ -29,7 +30,6 @@ from ..ir.index import (
     variables_in,
     wrap,
 )
-from ..ir.scatter import can_be_placed, in_storage_order, may_be_placed, run_to_place, visits_once
 from . import cost, tuning
 from .facts import AUTOMATIC, GENERIC, Facts, Options, Target, by_answers
 from .workspace import moved_by

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..errors import ScheduleError
+from ..ir.assembled import is_placed
 from ..ir.functions import is_intersection
 from ..ir.index import (
     Assignment,
@@ -30,7 +31,6 @@ from ..ir.index import (
     unwrap,
     value_of,
 )
-from ..ir.scatter import is_placed
 from ..ir.verify import can_divide
 from ..ir.workspace_levels import Scattered
 from . import cost, tuning

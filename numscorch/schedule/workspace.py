@@ -11,6 +11,7 @@ from itertools import takewhile
 from math import inf, prod
 
 from ..errors import ScheduleError
+from ..ir.assembled import in_storage_order, is_placed, visits_once
 from ..ir.format import Format
 from ..ir.functions import counts_absent, is_intersection
 from ..ir.index import (
@@ -32,7 +33,6 @@ from ..ir.index import (
     wrap,
 )
 from ..ir.level import INT32_MAX, Level
-from ..ir.scatter import in_storage_order, is_placed, visits_once
 from ..ir.workspace_levels import Cleared, Flagged, Hashed, Listed, PackedWorkspace, Sorted
 from . import cost, tuning
 from .facts import AUTOMATIC, GENERIC, Facts, Options, Target

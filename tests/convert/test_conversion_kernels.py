@@ -16,11 +16,11 @@ from numscorch.convert import conversions
 from numscorch.convert.conversion_plan import can_be_spaced, steps_between
 from numscorch.convert.conversions import converted
 from numscorch.frontend.copy_statements import copying
+from numscorch.ir.assembled import can_be_placed, is_placed
 from numscorch.ir.derived_formats import can_be_assembled
 from numscorch.ir.format import Format
 from numscorch.ir.index import TensorVar
 from numscorch.ir.notation import parse_stmt
-from numscorch.ir.scatter import can_be_placed, is_placed
 from numscorch.ir.verify import verify
 from numscorch.runtime import plans, result_arrays
 from numscorch.schedule import tuning

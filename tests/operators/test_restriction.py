@@ -14,10 +14,10 @@ from dense_values import as_dense
 
 import numscorch as ns
 from numscorch.convert import row_selection
+from numscorch.ir.assembled import in_storage_order, visits_once
 from numscorch.ir.format import Format
 from numscorch.ir.index import IndexVar, TensorVar, accesses_in
 from numscorch.ir.notation import parse_stmt
-from numscorch.ir.scatter import in_storage_order, visits_once
 from numscorch.operators import joining
 from numscorch.schedule import tuning
 from numscorch.tensors.coordinate_order import sorting

@@ -1,21 +1,43 @@
-"""Placed results: sparse results whose loops do not produce the entries in storage order.
+"""Assembled results: whether the entries of a sparse result are placed out of storage order, or appended below a bound.
 
 A placed result has dense levels followed by one run of sparse levels. Two passes visit its entries. The first pass counts
 the entries below each parent, and the prefix sum of the counts is the start of each parent. The second pass stores each
 entry at the next position of its parent. The entries below one parent come in the order of the loops, so that no sorting
 is needed (Gustavson, "Two Fast Algorithms for Sparse Matrices: Multiplication and Permuted Transposition", 1978).
+
+Bounds of the number of entries follow from the entries of the operands, or from the insertions into the rows. With a bound, the memory
+of a result is allocated in advance, and a single pass appends the entries without counting them first.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from .derived_formats import can_be_empty, runs_of
 from .format import Format
 from .functions import is_intersection
-from .index import Access, IndexVar, Specialize, Stmt, Tile, is_relation, operands_of, result_of, unwrap, value_of
+from .index import (
+    Access,
+    Assignment,
+    Forall,
+    IndexVar,
+    Specialize,
+    Stmt,
+    Tile,
+    Where,
+    accesses_in,
+    assignments,
+    is_relation,
+    operands_of,
+    result_of,
+    unwrap,
+    value_of,
+)
+from .lattice import make_lattice
 from .level import Level
 from .levels import Singleton
+from .workspace_levels import Flagged, Listed, Sorted
 
 
 def can_be_placed(fmt: Format) -> bool:
@@ -142,3 +164,108 @@ def _renamed(access: Access, known: set[IndexVar], order: list[IndexVar]) -> lis
     if computed and not known & set(inputs) and remaining[at : at + len(inputs)] == inputs:
         return [*remaining[:at], *computed, *remaining[at + len(inputs) :]]
     return remaining
+
+
+# -- bounds
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """The operands whose entry counts bound a result; empty if every entry of the result may be stored.
+
+    ``each``: the count of each operand alone is a bound; otherwise their sum is.
+    """
+
+    operands: tuple[str, ...]
+    each: bool
+
+
+def bound_of(stmt: Stmt) -> Bound | None:
+    """The bound of a result that is appended to in one pass; None if its entries are counted first.
+
+    The result must have a single compressed level below dense levels. The operands that are iterated along this level
+    must have the same structure, in the same order.
+
+    >>> from ..ir.format import CSR
+    >>> from ..ir.index import TensorVar
+    >>> from ..ir.notation import parse_stmt
+    >>> tensors = {name: TensorVar(name, CSR) for name in "ABC"}
+    >>> bound_of(parse_stmt("forall(i, forall(j, C[i,j] = A[i,j] + B[i,j]))", tensors))
+    Bound(operands=('A', 'B'), each=False)
+    >>> bound_of(parse_stmt("forall(i, forall(j, C[i,j] = A[i,j] * B[i,j]))", tensors))
+    Bound(operands=('A', 'B'), each=True)
+    """
+    result = result_of(stmt)
+    if result.tensor.prunes:
+        return _bound_of_pruned(stmt)
+    loops, inner = unwrap(stmt)
+    order = [loop.var for loop in loops]
+    has_flags = any(isinstance(level, Flagged) for a in assignments(inner) for level in a.lhs.tensor.format.levels)
+    if has_flags and not order:
+        return Bound((), True)
+    if not isinstance(inner, Assignment) or set(order) != set(result.indices) or not _is_one_level(result):
+        return None
+    value = value_of(stmt)
+    sparse = [access for access in operands_of(stmt) if not access.tensor.is_dense]
+    if not in_storage_order(result, sparse, order) or any(access.sparse_levels(var) for access in sparse for var in order[:-1]):
+        return None
+    lattice = make_lattice(order[-1], value)
+    iterated = [access for access in sparse if access.tensor.name in lattice.iterated]
+    if lattice.whole or not iterated or not all(_is_one_level(access) and in_storage_order(access, (), order) for access in iterated):
+        return None
+    if any(set(access.indices) != set(order) for access in iterated):
+        return None  # its entries contribute to several rows of the result
+    least = lattice.least
+    return Bound(tuple(sorted(least[0])), True) if len(least) == 1 else Bound(tuple(sorted(lattice.iterated)), False)
+
+
+def _bound_of_pruned(stmt: Stmt) -> Bound:
+    """The bound of a result that prunes: the only operand whose rows the loop iterates; without one, every entry may be stored."""
+    loops, written = around_result(stmt)
+    lattice = make_lattice(loops[-1].var, written.rhs)
+    rows = [access for access in accesses_in(written.rhs) if access.tensor.name in lattice.iterated]
+    if not lattice.whole and len({row.tensor.name for row in rows}) == 1 and _is_one_level(rows[0]) and not rows[0].tensor.is_row:
+        return Bound((rows[0].tensor.name,), True)
+    return Bound((), True)
+
+
+def around_result(stmt: Stmt) -> tuple[list[Forall], Assignment]:
+    """The loops around the assignment to the result, and the assignment."""
+    loops: list[Forall] = []
+    while not isinstance(stmt, Assignment):
+        if isinstance(stmt, Forall):
+            loops.append(stmt)
+            stmt = stmt.body
+        else:
+            stmt = stmt.consumer
+    return loops, stmt
+
+
+def may_take_room(stmt: Stmt) -> bool:
+    """Whether a list workspace collects the rows of a result, so that the number of insertions bounds its entries.
+
+    >>> from ..ir.format import CSR, Format
+    >>> from ..ir.index import TensorVar
+    >>> from ..ir.notation import parse_stmt
+    >>> tensors = {name: TensorVar(name, CSR) for name in "ABC"} | {"w": TensorVar("w", Format((Listed(),)))}
+    >>> row = "where(forall(k, C[i,k] = w[k]), forall(j, forall(k, w[k] += A[i,j] * B[j,k])))"
+    >>> may_take_room(parse_stmt(f"forall(i, {row})", tensors))
+    True
+    """
+    result, (loops, inner) = result_of(stmt), unwrap(stmt)
+    outer = [loop.var for loop in loops]
+    match inner:
+        case Where(Forall(_, Assignment(_, Access() as space)), producer) if isinstance(space.tensor.format.levels[0], Listed | Sorted):
+            sparse = [access for access in operands_of(stmt) if not access.tensor.is_dense]
+            other_results = [a.lhs.tensor for a in assignments(producer) if a.lhs.indices and a.lhs.tensor != space.tensor]
+            in_order = outer == [result.level_var(at) for at in range(len(result.indices) - 1)]
+            is_iterated_outside = any(access.sparse_levels(var) for access in sparse for var in outer)
+            return in_order and not other_results and not is_iterated_outside and _is_one_level(result)
+        case _:
+            return False
+
+
+def _is_one_level(access: Access) -> bool:
+    """Whether an access has a single sparse level, compressed and unique, below dense levels."""
+    last = access.tensor.format.levels[-1:]
+    return bool(last) and can_be_placed(access.tensor.format) and last[0].is_unique and last[0].appended and "pos" in last[0].arrays
