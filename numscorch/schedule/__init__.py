@@ -14,7 +14,6 @@ from ..ir.index import Assignment, IndexVar, Stmt
 from ..ir.verify import verify
 from .block_sums import block_sums
 from .facts import AUTOMATIC, Facts, Options, Target, by_answers
-from .flatten_sum import flatten_sum
 from .fuse import fuse, join_loops
 from .loop_order import order_loops
 from .parallel import divide, parallelize
@@ -25,7 +24,7 @@ from .tiles import tile
 from .unroll_and_jam import unroll_and_jam
 from .value_order import order_values
 from .vector import gather_rows, vectorize
-from .walks import gallop, load_ahead, merge_without_branches, visit_positions
+from .walks import flatten_sum, gallop, load_ahead, merge_without_branches, visit_positions
 from .workspace import insert_workspaces
 
 

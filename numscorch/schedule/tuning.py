@@ -5,7 +5,7 @@ Each line gives the meaning, the unit and the measurement behind a value: a benc
 """
 
 
-# -- Rows and vectors (schedule/vector.py, flatten_sum.py, facts.py)
+# -- Rows and vectors (schedule/vector.py, walks.py, facts.py)
 
 FOUR_SUMS_ROW = 3.0  # nonzeros per row from which four scalar sums at once pay; bench_spmv, rows of 1 to 50 nonzeros
 SEVERAL_SUMS_ROW = 8.0  # nonzeros per row from which several vector sums at once pay; bench_spmm, 16 to 256 columns

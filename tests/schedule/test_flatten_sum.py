@@ -14,7 +14,7 @@ from numscorch.ir.notation import parse_stmt
 from numscorch.runtime import plans
 from numscorch.schedule import tuning
 from numscorch.schedule.facts import Facts, Target
-from numscorch.schedule.flatten_sum import flatten_sum
+from numscorch.schedule.walks import flatten_sum
 
 MATRICES = (ns.CSR, ns.CSC, ns.COO(2), ns.DCSR, ns.BCSR(2, 3), ns.ELL, ns.Format("sd"), ns.Format("ds", (1, 0)))
 DTYPES = (torch.float32, torch.float64, torch.int32, torch.int64, torch.complex64, torch.bfloat16)
