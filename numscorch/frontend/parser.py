@@ -224,7 +224,6 @@ def _check_names(text: str, before: list[PlacedNames], after: list[PlacedNames],
 
 def _expand_ellipsis(dimensions: Iterable[PlacedNames], hidden: int) -> tuple[Names, ...]:
     """The names alone, without their places in the text; an ellipsis becomes one name for each of its dimensions."""
-    names: list[Names] = []
-    for dimension in dimensions:
-        names += [(f"{ELLIPSIS}{at}",) for at in range(hidden)] if _is_ellipsis(dimension) else [tuple(name for name, _ in dimension)]
-    return tuple(names)
+    ellipsis = [(f"{ELLIPSIS}{at}",) for at in range(hidden)]
+    named = (ellipsis if _is_ellipsis(dimension) else [tuple(name for name, _ in dimension)] for dimension in dimensions)
+    return tuple(chain.from_iterable(named))
