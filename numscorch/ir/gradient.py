@@ -34,14 +34,7 @@ def derivative(expr: Expr, name: str) -> Expr:
         case Literal():
             return ZERO
         case Binary(op, left, right):
-            by_left, by_right = derivative(left, name), derivative(right, name)
-            rules = {
-                "+": plus(by_left, by_right),
-                "-": minus(by_left, by_right),
-                "*": plus(times(by_left, right), times(left, by_right)),
-                "/": minus(over(by_left, right), over(over(times(left, by_right), right), right)),  # right * right may underflow
-            }
-            return rules.get(op, ZERO)
+            return _of_operator(op, left, right, derivative(left, name), derivative(right, name))
         case Apply("where", (condition, left, right)):
             by_left, by_right = derivative(left, name), derivative(right, name)
             return ZERO if is_zero(by_left) and is_zero(by_right) else Apply("where", (condition, by_left, by_right))
@@ -50,6 +43,20 @@ def derivative(expr: Expr, name: str) -> Expr:
             for at, inner in enumerate(derivative(arg, name) for arg in args):
                 total = total if is_zero(inner) else plus(total, times(_slope(function, at, args), inner))
             return total
+
+
+def _of_operator(op: str, left: Expr, right: Expr, by_left: Expr, by_right: Expr) -> Expr:
+    match op:
+        case "+":
+            return plus(by_left, by_right)
+        case "-":
+            return minus(by_left, by_right)
+        case "*":
+            return plus(times(by_left, right), times(left, by_right))
+        case "/":
+            return minus(over(by_left, right), over(over(times(left, by_right), right), right))  # right * right may underflow
+        case _:
+            return ZERO
 
 
 def _slope(function: str, at: int, args: tuple[Expr, ...]) -> Expr:

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from math import inf, prod
 
-from ..ir.assembled import around_result
 from ..ir.index import (
     Access,
     Assignment,

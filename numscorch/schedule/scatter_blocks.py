@@ -12,6 +12,7 @@ from dataclasses import replace
 from functools import partial
 from math import prod
 
+from ..ir.assembled import around_result
 from ..ir.index import (
     Access,
     Assignment,
@@ -29,7 +30,6 @@ from ..ir.index import (
     operands_of,
     value_of,
 )
-from ..ir.result_bounds import around_result
 from ..ir.workspace_levels import Flagged, Listed
 from . import cost, tuning
 from .facts import AUTOMATIC, GENERIC, Facts, Options, Target
