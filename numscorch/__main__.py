@@ -20,12 +20,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run a command and return the exit status: 0 for success, 1 if ``doctor`` or ``bench`` found a problem, 2 for bad input."""
     parser = _parser()
     arguments = parser.parse_args(argv)
-    command: Callable[[argparse.Namespace], int] | None = arguments.command
+    command: Callable[[argparse.Namespace], int | None] | None = arguments.command
     if command is None:
         parser.print_help()
         return 0
     try:
-        status = command(arguments)
+        status = command(arguments) or 0  # most commands return nothing
         sys.stdout.flush()
         return status
     except BrokenPipeError:  # the reader closed the pipe, like head

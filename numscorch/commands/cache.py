@@ -39,7 +39,7 @@ def add_cache(commands: Any) -> None:
     source.add_argument("--common", action="store_true", help=common)
 
 
-def _action(actions: Any, name: str, command: Callable[[argparse.Namespace], int], description: str) -> argparse.ArgumentParser:
+def _action(actions: Any, name: str, command: Callable[[argparse.Namespace], None], description: str) -> argparse.ArgumentParser:
     parser: argparse.ArgumentParser = actions.add_parser(name, help=description, description=description)
     parser.set_defaults(command=command)
     return parser
@@ -54,35 +54,31 @@ def _folder() -> str:
     return folder
 
 
-def _list(arguments: argparse.Namespace) -> int:
+def _list(arguments: argparse.Namespace) -> None:
     folder, stored = _folder(), kernel_cache.entries()
     for entry in stored:
         used = time.strftime("%Y-%m-%d %H:%M", time.localtime(entry.last_used))
         print(f"{used}  {entry.size / 1e3:8.1f} kB  {entry.path.name}  {entry.expression}")
     print(f"{_counted(len(stored), 'kernel')}, {shown_bytes(sum(entry.size for entry in stored))} in {folder}")
-    return 0
 
 
-def _clear(arguments: argparse.Namespace) -> int:
+def _clear(arguments: argparse.Namespace) -> None:
     folder = _folder()
     print(f"{_counted(kernel_cache.clear(), 'kernel')} deleted from {folder}")
-    return 0
 
 
-def _export(arguments: argparse.Namespace) -> int:
+def _export(arguments: argparse.Namespace) -> None:
     bundle = bundles.export(arguments.file, arguments.expressions)
     skipped = f"; {bundle.left_out} without machine code for this machine are left out" if bundle.left_out else ""
     print(f"{arguments.file}: {_counts_text(bundle.kernels, bundle.schedules)}, {shown_bytes(arguments.file.stat().st_size)}{skipped}")
-    return 0
 
 
-def _import(arguments: argparse.Namespace) -> int:
+def _import(arguments: argparse.Namespace) -> None:
     _check_exists(arguments.file, "bundle", "python -m numscorch cache export FILE writes one, on the machine that has the kernels")
     imported = bundles.bring_in(arguments.file)
     print(f"{kernel_cache.folder()} has {_counts_text(imported.kernels, imported.schedules)} from {arguments.file}")
     if imported.remark:
         print(imported.remark, file=sys.stderr)
-    return 0
 
 
 def _counts_text(kernels: int, schedules: int) -> str:
@@ -102,12 +98,11 @@ def _check_exists(path: Path, noun: str, suggestion: str) -> None:
         raise NumscorchError(f"there is no {noun} {path}: {suggestion}")
 
 
-def _warm(arguments: argparse.Namespace) -> int:
+def _warm(arguments: argparse.Namespace) -> None:
     folder, before, started = _folder(), counts.compiled, time.perf_counter()
     summary = _common() if arguments.common else _requests(arguments.file)
     new, seconds = counts.compiled - before, time.perf_counter() - started
     print(f"{summary} in {folder}; {_counted(new, 'kernel')} compiled, in {seconds:.0f} s")
-    return 0
 
 
 def _requests(path: Path) -> str:

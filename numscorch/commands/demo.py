@@ -59,7 +59,7 @@ def add_demo(commands: Any) -> None:
     command.set_defaults(command=_demo)
 
 
-def _demo(arguments: argparse.Namespace) -> int:
+def _demo(arguments: argparse.Namespace) -> None:
     """Train on a graph (by default that of the digits), or time the product of a matrix, and print the report.
 
     Raises:
@@ -79,7 +79,6 @@ def _demo(arguments: argparse.Namespace) -> int:
             task = digits() if graph is None else from_file(graph)
             report_graph(task)
             report_race(task, race(task), arguments.out)
-    return 0
 
 
 @dataclass(frozen=True, eq=False)

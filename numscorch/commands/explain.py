@@ -33,7 +33,7 @@ def add_explain(commands: Any) -> None:
     command.set_defaults(command=_explain)
 
 
-def _explain(arguments: argparse.Namespace) -> int:
+def _explain(arguments: argparse.Namespace) -> None:
     named: dict[str, Any] = _named(arguments.expression, arguments.formats) if "=" in arguments.expression else {}
     operands: list[Any] = [] if named else arguments.formats
     if arguments.timed and named:
@@ -46,7 +46,6 @@ def _explain(arguments: argparse.Namespace) -> int:
     else:
         explained.save(arguments.html)
         print(f"{arguments.html}: {arguments.html.stat().st_size / 1e3:.0f} kB")
-    return 0
 
 
 def _named(text: str, formats: list[str]) -> dict[str, Any]:
