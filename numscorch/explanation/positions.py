@@ -10,7 +10,6 @@ import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import reduce
-from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -81,12 +80,6 @@ def table_of(pattern: Pattern, leaves: np.ndarray) -> np.ndarray:
     return coordinates(pattern).numpy() if paths is None else paths.table
 
 
-def arrays_of(pattern: Pattern) -> list[tuple[np.ndarray, ...]]:
-    """The index arrays of each level as numpy arrays. Works inside torch's transforms too."""
-    views = iter(pattern.views)
-    return [tuple(islice(views, len(level))) for level in pattern.arrays]
-
-
 def _positions(pattern: Pattern, leaves: np.ndarray) -> list[np.ndarray]:
     """The position in each level above the given values."""
     positions = [leaves] if pattern.format.levels else []
@@ -101,7 +94,7 @@ def _parents(pattern: Pattern, at: int, positions: np.ndarray) -> np.ndarray:
     Raises:
         UnsupportedError: a user-defined level has neither.
     """
-    level, counts, arrays = pattern.format.levels[at], pattern.counts, arrays_of(pattern)[at]
+    level, counts, arrays = pattern.format.levels[at], pattern.counts, pattern.level_arrays(at)
     if "pos" in level.arrays:
         return np.searchsorted(arrays[level.arrays.index("pos")], positions, side="right") - 1
     if not len(positions):
@@ -116,12 +109,11 @@ def _coordinates(pattern: Pattern, positions: list[np.ndarray]) -> tuple[dict[st
     """The coordinates of each level, by name, and a mask of the positions that hold an entry."""
     sizes, above = pattern.format.sizes(pattern.shape), np.zeros(1, dtype=np.int64)
     mask = np.ones(len(positions[-1]) if positions else 1, dtype=bool)
-    stored = arrays_of(pattern)
     values: dict[str, Any] = {f"size{at}": size for at, size in enumerate(sizes)}
     variables = tuple(map(Var, values))
     for at, level in enumerate(pattern.format.levels):
         mode = Mode(f"A{at + 1}", at, variables, tuple(Var(f"coordinate{n}") for n in range(at)), Segment(PARENT))
-        values |= {f"{mode.name}_{name}": array for name, array in zip(level.arrays, stored[at], strict=True)}
+        values |= {f"{mode.name}_{name}": array for name, array in zip(level.arrays, pattern.level_arrays(at), strict=True)}
         values |= {PARENT.name: above, POSITION.name: positions[at]}
         values[f"coordinate{at}"] = np.asarray(evaluated(level.coordinate(mode, POSITION), values), dtype=np.int64)
         mask &= _holds_entry(level, mode, values)

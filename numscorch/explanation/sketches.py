@@ -23,7 +23,7 @@ from ..ir.parts import name_of
 from ..tensors.packing import entry_count, has_gaps
 from ..tensors.pattern import Pattern
 from ..tensors.sparse_tensor import SparseTensor
-from .positions import arrays_of, paths_to, table_of
+from .positions import paths_to, table_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -123,10 +123,16 @@ def sketch_of(operand: Any) -> Sketch | None:
 def levels_of(tensor: Pattern | Operand) -> tuple[LevelSketch, ...]:
     """The levels of a pattern, or of an operand's description, whose arrays are known by name only."""
     fmt, counts = tensor.format, tensor.counts or repeat(None)
-    stored = arrays_of(tensor) if isinstance(tensor, Pattern) else [repeat(None)] * len(fmt.levels)
+    levels = zip(fmt.parts, fmt.levels, fmt.sizes(tensor.shape), counts, strict=False)
     return tuple(
-        LevelSketch(str(part), str(level), size, count, tuple(map(_array, level.arrays, arrays)))
-        for part, level, size, count, arrays in zip(fmt.parts, fmt.levels, fmt.sizes(tensor.shape), counts, stored, strict=False)
+        LevelSketch(
+            str(part),
+            str(level),
+            size,
+            count,
+            tuple(map(_array, level.arrays, tensor.level_arrays(at) if isinstance(tensor, Pattern) else repeat(None))),
+        )
+        for at, (part, level, size, count) in enumerate(levels)
     )
 
 
