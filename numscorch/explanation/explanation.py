@@ -41,12 +41,13 @@ class Explanation(Story, Paged):
             *(f"{'':<17}   {variable} = {parts}" for variable, parts in self.variables.items()),
             f"infer_format      {self.problem.result}: {self.problem.format.name}   ({self.problem.inference})",
         ]
-        if self.problem.layout is not None and self.problem.layout.result is not None:
-            lines += [f"{'':<17}   {self.problem.result} is written with {self.problem.layout}, then copied"]
-        if self.problem.slabs is not None:
-            lines += [f"{'':<17}   in {self.problem.slabs}, one after the other, so that their copies stay in the cache"]
-        if self.problem.panels is not None:
-            lines += [f"{'':<17}   dense tensors are copied in {self.problem.panels}, each of which is contiguous"]
+        layout, slabs, panels = self.problem.layout, self.problem.slabs, self.problem.panels
+        copies = (
+            (layout and layout.result, f"{self.problem.result} is written with {layout}, then copied"),
+            (slabs, f"in {slabs}, one after the other, so that their copies stay in the cache"),
+            (panels, f"dense tensors are copied in {panels}, each of which is contiguous"),
+        )
+        lines += [f"{'':<17}   {text}" for kind, text in copies if kind is not None]
         for step in self.steps:
             lines += [f"{step.name:<17} {step.stmt}", f"{'':<17}   {step.why}"]
         notes = [f"{name:<17} {text}" for name, text in self.notes]
