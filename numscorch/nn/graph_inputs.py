@@ -278,7 +278,7 @@ def directed(graph: Any, flow: str) -> Any:
         raise UnsupportedError(f"flow={flow!r} with a graph that is distributed over ranks: shard the reversed graph, A.t()")
     if is_matrix(graph):
         return attached(graph).t()
-    return remembered(graph, TO_SOURCE, lambda: _endpoints(graph)) if isinstance(graph, Tensor) else graph
+    return remembered(graph, TO_SOURCE, lambda: _checked(graph).to(torch.int64).flip(0)) if isinstance(graph, Tensor) else graph
 
 
 def is_matrix(graph: Any) -> bool:
@@ -366,8 +366,3 @@ def _from_edges(graph: Tensor, edge_weight: Tensor | None, size: tuple[int, int]
 def _checked(edges: Tensor) -> Tensor:
     """Return sources and targets of an edge list, int32 or int64 of shape (2, edges)."""
     return as_indices(edges.as_tensor() if hasattr(edges, "as_tensor") else edges, "edge_index")  # PyTorch Geometric's EdgeIndex
-
-
-def _endpoints(edges: Tensor) -> Tensor:
-    """Return targets and sources of an edge list, int64 of shape (2, edges)."""
-    return _checked(edges).to(torch.int64).flip(0)
