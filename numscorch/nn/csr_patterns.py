@@ -12,6 +12,7 @@ from ..errors import SizeError, UnsupportedError
 from ..ir.format import CSR
 from ..ir.level import ranges
 from ..machine.memory import check_bytes, check_entries
+from ..operators.other import triangle
 from ..programs.torch_sparse import wrap
 from ..tensors.coordinate_order import are_new
 from ..tensors.packing import of_rows
@@ -108,12 +109,6 @@ def of_keys(keys: np.ndarray, shape: tuple[int, ...]) -> Pattern:
     return of_rows(np.bincount(rows, minlength=shape[0]), columns, shape)
 
 
-def lower(pattern: Pattern) -> Pattern:
-    """Return the pattern of the entries on and below the diagonal of a CSR matrix."""
-    keys = keys_of(pattern)
-    return of_keys(keys[keys % max(pattern.shape[1], 1) <= keys // max(pattern.shape[1], 1)], pattern.shape)
-
-
 def ones_at(pattern: Pattern, dtype: torch.dtype | None = None) -> SparseTensor:
     """Make a tensor of ones; it shares the pattern, but not its values."""
     return SparseTensor.trusted(pattern, torch.ones(pattern.nnz, dtype=dtype, device="cpu"))
@@ -171,7 +166,7 @@ def as_pattern(pattern: object) -> SparseTensor:
 
 def lower_part(pattern: SparseTensor) -> SparseTensor:
     """Return the entries on and below the diagonal of a CSR matrix; cached with its pattern."""
-    return ones_at(pattern.pattern.remember("lower part", lambda: lower(pattern.pattern)))
+    return ones_at(pattern.pattern.remember("lower part", lambda: triangle(ones_at(pattern.pattern), 0, lower=True).pattern))
 
 
 def union_of(patterns: tuple[Pattern, ...]) -> Pattern:
