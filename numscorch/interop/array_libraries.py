@@ -110,23 +110,24 @@ def to_scipy(A: SparseTensor, copy: bool = True) -> sparray:
     Traceback (most recent call last):
     ValueError: the array is read-only
     """
+    from scipy import sparse
+
     values = numpy_values(A, "SciPy", copy)
-    make = MAKERS.get(A.format)
+    make = _coordinate_list if A.ndim and A.format == COO(A.ndim) else MAKERS.get(A.format)
     if make is not None:
-        return make(A, values, copy)
-    if A.ndim and A.format == COO(A.ndim):
-        return _coordinate_list(A, values, copy)
+        return make(sparse, A, values, copy)
     layout = layout_of(A.format) if A.ndim == 2 else None
     if layout is None or layout.layout is not torch.sparse_bsr or over_the_edge(A.pattern, layout):
         return to_scipy(nearest(A, "SciPy"), copy)
-    return _bsr(A, values, copy, layout.block)
+    matrix = sparse.bsr_array(A.pattern.shape, blocksize=layout.block, dtype=values.dtype)
+    # read-only data, too: eliminate_zeros moves blocks before it writes to the index arrays
+    matrix.indptr, matrix.indices, matrix.data = handed_out((*A.pattern.level_arrays(1), values.reshape(-1, *layout.block)), copy)
+    return matrix
 
 
-def _compressed(A: SparseTensor, values: np.ndarray, copy: bool) -> Any:
+def _compressed(sparse: Any, A: SparseTensor, values: np.ndarray, copy: bool) -> Any:
     """Set the arrays as attributes: SciPy's constructors would copy int64 index arrays to a narrower type."""
-    from scipy.sparse import csc_array, csr_array
-
-    matrix = (csr_array if A.format.is_row_major else csc_array)(A.pattern.shape, dtype=values.dtype)
+    matrix = (sparse.csr_array if A.format.is_row_major else sparse.csc_array)(A.pattern.shape, dtype=values.dtype)
     matrix.indptr, matrix.indices = handed_out(A.pattern.level_arrays(1), copy)
     matrix.data = values
     if not A.format.is_ordered:
@@ -134,37 +135,24 @@ def _compressed(A: SparseTensor, values: np.ndarray, copy: bool) -> Any:
     return matrix
 
 
-def _bsr(A: SparseTensor, values: np.ndarray, copy: bool, block: tuple[int, int]) -> Any:
-    from scipy.sparse import bsr_array
-
-    matrix = bsr_array(A.pattern.shape, blocksize=block, dtype=values.dtype)
-    # read-only data, too: eliminate_zeros moves blocks before it writes to the index arrays
-    matrix.indptr, matrix.indices, matrix.data = handed_out((*A.pattern.level_arrays(1), values.reshape(-1, *block)), copy)
-    return matrix
-
-
-def _dia(A: SparseTensor, values: np.ndarray, copy: bool) -> Any:
-    from scipy.sparse import dia_array
-
+def _dia(sparse: Any, A: SparseTensor, values: np.ndarray, copy: bool) -> Any:
     rows, columns = A.pattern.shape
     offsets = A.pattern.level_arrays(0)[1].astype(np.int64) - (rows - 1)
     column = _columns(offsets, (rows, columns), values.dtype)
     inside = (column >= 0) & (column < columns)
     data = np.zeros((len(offsets), columns), dtype=values.dtype)
     data[np.nonzero(inside)[0], column[inside]] = values.reshape(column.shape)[inside]
-    return dia_array((data, offsets), shape=A.pattern.shape)
+    return sparse.dia_array((data, offsets), shape=A.pattern.shape)
 
 
-def _coordinate_list(A: SparseTensor, values: np.ndarray, copy: bool) -> Any:
-    from scipy.sparse import coo_array
-
-    entries = coo_array(A.pattern.shape, dtype=values.dtype)
+def _coordinate_list(sparse: Any, A: SparseTensor, values: np.ndarray, copy: bool) -> Any:
+    entries = sparse.coo_array(A.pattern.shape, dtype=values.dtype)
     entries.coords = handed_out([A.pattern.level_arrays(level)[-1] for level in range(A.ndim)], copy)
     entries.data, entries.has_canonical_format = values, True
     return entries
 
 
-MAKERS: dict[Format, Callable[[SparseTensor, np.ndarray, bool], Any]] = {
+MAKERS: dict[Format, Callable[[Any, SparseTensor, np.ndarray, bool], Any]] = {
     CSR: _compressed,
     CSC: _compressed,
     Format((Dense(), UNORDERED)): _compressed,
