@@ -124,18 +124,12 @@ def _why_dense(choice: MatchedWeight, model: torch.nn.Module, rules_of_name: dic
         return "a vector, which stays dense"
     if parameter.is_meta:
         return "is on the meta device, and has no values: call model.to_empty(device='cpu'), then load or initialize them"
-    for site in choice.modules():
-        if why := computed(site)[1]:
-            return why
+    if why := next(filter(None, (computed(site)[1] for site in choice.modules())), ""):
+        return why
     if unnamed := [site.name for site in choice.sites if id(site.module) not in named]:
         return f"tied to {unnamed[0]}, which no rule names; name both, or neither"
     choice.is_maskable = True
-    if why := why_hooked(parameter):
-        return why
-    for site in choice.modules():
-        if why := _why_module(choice, site, model):
-            return why
-    return ""
+    return why_hooked(parameter) or next(filter(None, (_why_module(choice, site, model) for site in choice.modules())), "")
 
 
 def why_hooked(weight: torch.Tensor) -> str:
