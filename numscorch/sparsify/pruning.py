@@ -165,9 +165,8 @@ class GradualPruning:
             raise SizeError(f"{self.schedule} falls from {self.fraction} to {fraction} at step {self.count + 1}: give one that never falls")
         changed = fraction > self.fraction and self._prune(fraction)
         self.count, self.fraction = self.count + 1, fraction
-        for name, weight in self.dense.items():
-            if name in self.dropped:
-                self._mask(name, weight.parameter)
+        for name in self.dropped:
+            self._mask(name, self.dense[name].parameter)
         return changed
 
     def _prune(self, fraction: float) -> bool:
