@@ -53,8 +53,7 @@ def unreadable(path: str | PathLike[str], ours: Sequence[str]) -> FormatError:
     ns.load cannot read cora.gml, only .mtx, .npz, and files of torch.save under any other name: read it with networkx, then
     call ns.from_networkx(graph)
     """
-    suffix = foreign_suffix(path)
-    way_in = ANY if suffix is None else READERS[suffix]
+    way_in = READERS.get(foreign_suffix(path) or "", ANY)
     kinds = f"{', '.join(ours)}, and files of torch.save under any other name"
     return FormatError(f"ns.load cannot read {Path(path).name}, only {kinds}: {way_in}")
 

@@ -112,9 +112,8 @@ def operands_of(expr: str) -> tuple[str, ...]:
 
 def _check_names(expr: str, names: tuple[str, ...], specs: Mapping[str, str], formats: Mapping[str, str]) -> None:
     expected = f"its operands are {', '.join(names)}{'' if '=' in expr else ', in this order'}"
-    for name in (*specs, *formats):
-        if name not in names:
-            raise ExpressionError(f"{name} is not an operand of {expr!r}: {expected}")
+    if unknown := [name for name in (*specs, *formats) if name not in names]:
+        raise ExpressionError(f"{unknown[0]} is not an operand of {expr!r}: {expected}")
     if missing := [name for name in names if name not in specs]:
         raise ExpressionError(f"operand {missing[0]} of {expr!r} is missing: {expected}; give each {SPECS}")
 

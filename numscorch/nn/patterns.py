@@ -298,7 +298,6 @@ def _positions(n: int, tokens: int | Iterable[int]) -> tuple[int, ...]:
     if not isinstance(tokens, Iterable) or (isinstance(tokens, torch.Tensor) and not tokens.ndim):
         return tuple(range(min(_checked_int("global tokens", "tokens", tokens), n)))  # type: ignore[arg-type]
     positions = [index(token) for token in tokens]
-    for position in positions:
-        if not -n <= position < n:
-            raise RangeError(f"global token {position} of a sequence of length {n}: positions go from {-n} to {n - 1}")
+    if outside := [position for position in positions if not -n <= position < n]:
+        raise RangeError(f"global token {outside[0]} of a sequence of length {n}: positions go from {-n} to {n - 1}")
     return tuple(sorted({position % n for position in positions}))

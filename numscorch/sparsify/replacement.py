@@ -72,9 +72,8 @@ def listed(optimizer: Optimizers) -> list[Optimizer]:
     []
     """
     optimizers: list[Any] = [] if optimizer is None else list(optimizer) if isinstance(optimizer, Iterable) else [optimizer]
-    for item in optimizers:
-        if not isinstance(item, Optimizer):
-            raise OperandError(f"{type(item).__name__} is not a torch.optim.Optimizer: give an optimizer that trains the model, or several")
+    if wrong := [item for item in optimizers if not isinstance(item, Optimizer)]:
+        raise OperandError(f"{type(wrong[0]).__name__} is not a torch.optim.Optimizer: give an optimizer that trains the model, or several")
     return optimizers
 
 
@@ -313,9 +312,8 @@ def as_stored(parameter: SparseParameter, pattern: Pattern | SparseTensor | torc
     if isinstance(pattern, torch.Tensor):
         pattern_ = from_torch(pattern, parameter.format).pattern
     else:
-        same = pattern.format == parameter.format
-        pattern_ = (pattern if same else to_format(pattern.with_values(torch.ones(pattern.pattern.nnz)), parameter.format)).pattern
-        pattern_ = copy.deepcopy(pattern_)  # the arrays become buffers, which may be written to
+        stored = to_format(pattern.with_values(torch.ones(pattern.pattern.nnz)), parameter.format)
+        pattern_ = copy.deepcopy(stored.pattern)  # the arrays become buffers, which may be written to
     # compiled programs identify a format by its object
     return pattern_ if pattern_.format is parameter.format else Pattern(parameter.format, pattern_.shape, pattern_.arrays)
 

@@ -52,11 +52,10 @@ def straight_through(model: torch.nn.Module, sparsifier: Sparsifier, *, weights:
     if not isinstance(decay, int | float) or not decay >= 0:
         raise SizeError(f"decay={decay}: the decay of dropped weights has to be a number of at least 0, such as 2e-4")
     chosen = _dense_weights(model, sparsifier, weights)
-    for choice in chosen:
-        if len(choice.modules()) > 1:
-            raise UnsupportedError(
-                f"{', '.join(site.name for site in choice.sites)} share one weight, and each would get a different mask: untie them"
-            )
+    if shared := [choice for choice in chosen if len(choice.modules()) > 1]:
+        raise UnsupportedError(
+            f"{', '.join(site.name for site in shared[0].sites)} share one weight, and each would get a different mask: untie them"
+        )
     for choice in chosen:
         parametrize.register_parametrization(choice.sites[0].module, choice.sites[0].key, StraightThrough(sparsifier, decay))
 
