@@ -28,7 +28,7 @@ INDICES = (torch.int32, torch.int64)
 BagLists = tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]
 
 
-class SparseEmbeddingBag(torch.nn.Module):
+class SparseEmbeddingBag(torch.nn.EmbeddingBag):
     """Sums, means or maxima of bags of embeddings; arguments, results and state dict match ``torch.nn.EmbeddingBag``.
 
     A sparse matrix of bags (bags, num_embeddings) multiplies the dense table; ``offsets`` and ``input`` serve as its index arrays
@@ -78,29 +78,25 @@ class SparseEmbeddingBag(torch.nn.Module):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ):
-        super().__init__()
         check_device(self, device)
         if mode not in MODES:
             raise SizeError(f"mode={mode!r}: give one of {', '.join(MODES)}")
         for is_requested, reason in zip((max_norm is not None, scale_grad_by_freq, sparse), UNSUPPORTED, strict=True):
             if is_requested:
                 raise UnsupportedError(reason)
-        self.num_embeddings, self.embedding_dim, self.mode = num_embeddings, embedding_dim, mode
-        self.include_last_offset = include_last_offset
-        self.padding_idx = checked_padding(padding_idx, num_embeddings)
-        size = (num_embeddings, embedding_dim)
+        padding_idx, size = checked_padding(padding_idx, num_embeddings), (num_embeddings, embedding_dim)
         if _weight is not None and tuple(_weight.shape) != size:
             raise SizeError(f"_weight has shape {tuple(_weight.shape)}, but the table has {size}: (num_embeddings, embedding_dim)")
-        self.weight = torch.nn.Parameter(torch.empty(size, device=device, dtype=dtype) if _weight is None else _weight)
-        if _weight is None:
-            self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """Draw the table from a standard normal distribution; the row of padding_idx is 0."""
-        torch.nn.init.normal_(self.weight)
-        if self.padding_idx is not None:
-            with torch.no_grad():
-                self.weight[self.padding_idx].fill_(0)
+        super().__init__(
+            num_embeddings,
+            embedding_dim,
+            mode=mode,
+            _weight=_weight,
+            include_last_offset=include_last_offset,
+            padding_idx=padding_idx,
+            device=device,
+            dtype=dtype,
+        )
 
     @graph_break
     def forward(
@@ -163,10 +159,6 @@ class SparseEmbeddingBag(torch.nn.Module):
         if not bool((rows.values == 1).all()):
             raise UnsupportedError(f"mode={self.mode!r} of bags with values other than 1: weights require mode='sum'")
         return starts, items, None
-
-    def extra_repr(self) -> str:
-        text = f"{self.num_embeddings}, {self.embedding_dim}, mode={self.mode!r}"
-        return text if self.padding_idx is None else f"{text}, padding_idx={self.padding_idx}"
 
 
 class SparseEmbedding(WithSparseWeight):
