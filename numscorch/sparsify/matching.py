@@ -89,21 +89,18 @@ def chosen(model: torch.nn.Module, plan: SparsityPlan) -> list[MatchedWeight]:
     """
     sites = list(sites_of(model))
     names = {site: {site.name, computed(site)[0]} - {""} for site in sites}
-    rules_of_name: dict[str, list[int]] = {}
-    rules = plan.of("weight")
-    for at, rule in enumerate(rules):
-        for name in named_by(rule, dict.fromkeys(name for group in names.values() for name in group)):
-            rules_of_name.setdefault(name, []).append(at)
+    known = dict.fromkeys(name for group in names.values() for name in group)
+    matches = [(rule, set(named_by(rule, known))) for rule in plan.of("weight")]
+    ruled = {name for _, matching in matches for name in matching}
     places: dict[int, list[Site]] = {}
     for site in sites:
         places.setdefault(id(site.parameter), []).append(site)
     choices_ = []
     for group in places.values():
-        numbers = sorted({at for site in group for name in names[site] for at in rules_of_name.get(name, ())})
-        if numbers:
-            named = [rules[at] for at in numbers]
+        of_group = {name for site in group for name in names[site]} & ruled
+        if named := [rule for rule, matching in matches if not of_group.isdisjoint(matching)]:
             choice = MatchedWeight(group, named, named[-1].sparsifier)
-            choice.why = _why_dense(choice, model, rules_of_name)
+            choice.why = _why_dense(choice, model, ruled)
             if len(group) > 1 and not choice.why:
                 choice.notes.append(f"also {', '.join(site.name for site in group[1:])}")
             if len(named) > 1:
@@ -114,8 +111,8 @@ def chosen(model: torch.nn.Module, plan: SparsityPlan) -> list[MatchedWeight]:
     return choices_
 
 
-def _why_dense(choice: MatchedWeight, model: torch.nn.Module, rules_of_name: dict[str, list[int]]) -> str:
-    parameter, named = choice.parameter, {id(site.module) for site in choice.sites if site.name in rules_of_name}
+def _why_dense(choice: MatchedWeight, model: torch.nn.Module, ruled: set[str]) -> str:
+    parameter, named = choice.parameter, {id(site.module) for site in choice.sites if site.name in ruled}
     if choice.is_sparse:
         return "is sparse already; densify_model makes it dense"
     if isinstance(parameter, torch.nn.parameter.UninitializedParameter):
