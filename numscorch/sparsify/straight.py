@@ -81,11 +81,13 @@ def settle(model: torch.nn.Module, optimizer: Optimizers = None, format: Format 
     SparseParameter(SparseTensor(CSR, shape=(2, 4), nnz=4, density=0.5, float32, int32 indices, requires_grad=True))
     """
     within: Any = bare(model)
-    parametrized: dict[str, tuple[Any, str, StraightThrough]] = {}
-    for name, layer in within.named_modules():
-        for key, steps in layer.parametrizations.items() if parametrize.is_parametrized(layer) else ():
-            if len(steps) == 1 and isinstance(steps[0], StraightThrough):
-                parametrized[f"{name}.{key}".lstrip(".")] = layer, key, steps[0]
+    parametrized = {
+        f"{name}.{key}".lstrip("."): (layer, key, steps[0])
+        for name, layer in within.named_modules()
+        if parametrize.is_parametrized(layer)
+        for key, steps in layer.parametrizations.items()
+        if len(steps) == 1 and isinstance(steps[0], StraightThrough)
+    }
     if not parametrized:
         raise OperandError("settle: no layer of the model is trained by straight_through")
     if any(layer is within for layer, _, _ in parametrized.values()):
