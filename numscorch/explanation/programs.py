@@ -285,9 +285,9 @@ def spelled(part: ProgramPart) -> str:
     >>> [spelled(part) for part in parse_program("y[i] = relu(A[i,j] * x[j]) + b[i]")]
     ['result_1[i] = A[i,j] * x[j]', 'y[i] = relu(result_1[i]) + b[i]']
     """
-    names = [_result(name) for name in part.operands]
+    names = [_label(name, "_") for name in part.operands]
     lhs = Access(
-        TensorVar(_result(part.name), dense(len(part.request.subscripts.result))), tuple(map(IndexVar, part.request.subscripts.result))
+        TensorVar(_label(part.name, "_"), dense(len(part.request.subscripts.result))), tuple(map(IndexVar, part.request.subscripts.result))
     )
     value = part.request.value
     if value is None:
@@ -296,9 +296,5 @@ def spelled(part: ProgramPart) -> str:
     return f"{lhs} {part.request.op} {named}"
 
 
-def _result(name: str) -> str:
-    return f"result_{name}" if name.isdigit() else name
-
-
-def _label(name: str) -> str:
-    return f"result {name}" if name.isdigit() else name
+def _label(name: str, joint: str = " ") -> str:
+    return f"result{joint}{name}" if name.isdigit() else name
