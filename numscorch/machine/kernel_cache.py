@@ -255,13 +255,8 @@ def write(name: str, data: bytes) -> Path | None:
 
 def discard_code(path: Path) -> None:
     """Delete the machine code of a kernel, given its source file."""
-    for file in code_of(path):
+    for file in sorted((path.parent / CODE).glob(f"{path.stem}.*")):
         delete(file)
-
-
-def code_of(path: Path) -> list[Path]:
-    """The machine code files of a kernel, given its source file."""
-    return sorted((path.parent / CODE).glob(f"{path.stem}.*"))
 
 
 def _code_in(directory: Path) -> list[tuple[str, Path]]:

@@ -79,7 +79,7 @@ def with_metadata(**others: Any) -> Change:
 
 def machine_code(kernel: Path) -> dict[str, bytes]:
     """The machine code of a kernel file."""
-    return {path.name: path.read_bytes() for path in kernel_cache.code_of(kernel)}
+    return {path.name: path.read_bytes() for path in (kernel.parent / kernel_cache.CODE).glob(f"{kernel.stem}.*")}
 
 
 def is_empty(place: Path) -> bool:
