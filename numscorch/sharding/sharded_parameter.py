@@ -56,15 +56,9 @@ class ShardedSparseParameter(SparseParameter):
         """The sharded matrix of the current values."""
         return ShardedSparseTensor(self.layout, self.values)
 
-    @property
-    def level1_pos(self) -> torch.Tensor:
-        """The row starts of the local pattern. torch looks up the names of a state as attributes."""
-        return self.pattern.arrays[1][0]
-
-    @property
-    def level1_crd(self) -> torch.Tensor:
-        """The local columns."""
-        return self.pattern.arrays[1][1]
+    # torch looks up the names of a state as attributes
+    level1_pos = property(lambda self: self.pattern.arrays[1][0], doc="The row starts of the local pattern.")
+    level1_crd = property(lambda self: self.pattern.arrays[1][1], doc="The local columns.")
 
     def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
         super()._save_to_state_dict(destination, prefix, keep_vars)
