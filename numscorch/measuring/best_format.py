@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass
+from functools import partial
 from math import ceil, inf
 from typing import Any
 
@@ -170,13 +171,7 @@ def _convert(A: SparseTensor, format: Format) -> tuple[SparseTensor, float]:
 
 
 def _call(text: str, operands: Sequence[Any], place: int, operand: SparseTensor) -> Callable[[], Any]:
-    arguments = [*operands[:place], operand, *operands[place + 1 :]]
-
-    def call() -> Any:
-        with torch.no_grad():
-            return einsum(text, *arguments)
-
-    return call
+    return torch.no_grad()(partial(einsum, text, *operands[:place], operand, *operands[place + 1 :]))
 
 
 def _is_equal(result: Any, expected: Any) -> bool:
