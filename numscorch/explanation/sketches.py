@@ -156,12 +156,9 @@ def _leaves(A: SparseTensor) -> tuple[Leaf, ...]:
     paths = paths_to(pattern, np.arange(min(pattern.nnz, 8 * LEAVES)))  # more than are shown: some may be padding
     if paths is None or not pattern.format.levels:
         return ()
-    leaves = []
-    for at, leaf in enumerate(paths.leaves[:LEAVES]):
-        steps = zip(paths.positions, paths.coordinates, strict=True)
-        path = tuple((int(position[at]), int(coordinate[at])) for position, coordinate in steps)
-        leaves.append(Leaf(path, values[leaf] if leaf < len(values) else "?"))
-    return tuple(leaves)
+    steps = np.stack([paths.positions, paths.coordinates], axis=2).swapaxes(0, 1)[:LEAVES].tolist()  # by leaf and level
+    leaves = zip(paths.leaves[:LEAVES].tolist(), steps, strict=True)
+    return tuple(Leaf(tuple(map(tuple, path)), values[leaf] if leaf < len(values) else "?") for leaf, path in leaves)
 
 
 def _entries(pattern: Pattern) -> int | None:
