@@ -146,13 +146,12 @@ def flows_of(model: torch.nn.Module, plan: SparsityPlan) -> Flows:
     first = {id(module): name for name, module in reversed(modules)}  # a shared module has the first of its names
     once = {name: first[id(module)] for name, module in modules}
     parameters = [site.name for site in sites_of(model)]
-    flows: Flows = {}
-    for rule in plan.of("activation"):
-        flows.update({(once[name], SparseActivation): rule for name in named_by(rule, once)})
-    for rule in plan.of("gradient"):
-        for name in named_by(rule, [*once, *parameters]):
-            flows[(once[name], SparseOutputGradient) if name in once else (name, SparseWeightGradient)] = rule
-    return flows
+    flows: Flows = {(once[name], SparseActivation): rule for rule in plan.of("activation") for name in named_by(rule, once)}
+    return flows | {
+        (once[name], SparseOutputGradient) if name in once else (name, SparseWeightGradient): rule
+        for rule in plan.of("gradient")
+        for name in named_by(rule, [*once, *parameters])
+    }
 
 
 def check_flows(model: torch.nn.Module, flows: Flows, sparse: Collection[str]) -> None:
