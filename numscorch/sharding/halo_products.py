@@ -206,9 +206,8 @@ def _as_given(local: torch.Tensor, result: Names, indices: SharedIndices, operan
     if not given:
         return local
     matrix = indices.matrix
-    sizes = dict(zip(result, local.shape, strict=True))
-    for value, names in given:
-        sizes.update({name: size for name, size in zip(names, value.shape, strict=True) if name in indices.others})
+    of_operands = [pair for value, names in given for pair in zip(names, value.shape, strict=True)]
+    sizes = dict(zip(result, local.shape, strict=True)) | {name: size for name, size in of_operands if name in indices.others}
     over_grid: Placement = Partial()
     if (index := indices.sharded(result, "the result")) is not None:
         partition = indices.exchange(index).partition
