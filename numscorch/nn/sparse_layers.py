@@ -290,9 +290,7 @@ class SparseMultiheadAttention(WeightsFirst, torch.nn.MultiheadAttention):
         """
         check_attention(cls, layer)
         attention = cls.__new__(cls)
-        vars(attention).update(vars(layer))
-        for field in ("_parameters", "_buffers", "_modules"):
-            vars(attention)[field] = dict(vars(layer)[field])
+        vars(attention).update(vars(layer) | {held: dict(vars(layer)[held]) for held in ("_parameters", "_buffers", "_modules")})
         return attention
 
     def forward(
