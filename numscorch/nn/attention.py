@@ -8,7 +8,7 @@ from math import sqrt
 from typing import Any
 
 import torch
-from torch.nn.functional import relu
+from torch.nn.functional import linear, relu
 
 from ..errors import SizeError, UnsupportedError
 from ..runtime.plans import keep
@@ -18,7 +18,6 @@ from .csr_patterns import as_pattern
 from .functional import _sparse_attention
 from .weights import check_attention, check_device, check_dtype
 
-Linear = torch.nn.functional.linear
 MAX_PATTERNS = 8  # capacity of a module's cache of patterns, in sequence lengths
 
 
@@ -163,9 +162,9 @@ class SparseAttention(torch.nn.Module):
 
     def _projected(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> tuple[torch.Tensor, ...]:
         if query is key and key is value:
-            return Linear(query, self.in_proj_weight, self.in_proj_bias).chunk(3, -1)
+            return linear(query, self.in_proj_weight, self.in_proj_bias).chunk(3, -1)
         biases = (None,) * 3 if self.in_proj_bias is None else self.in_proj_bias.chunk(3)
-        return tuple(map(Linear, (query, key, value), self.in_proj_weight.chunk(3), biases))
+        return tuple(map(linear, (query, key, value), self.in_proj_weight.chunk(3), biases))
 
     def _attend(
         self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, padding: torch.Tensor | None, is_causal: bool

@@ -26,7 +26,6 @@ from .matching import MatchedWeight, chosen
 from .plan import SparsityPlan
 from .replacement import Optimizers, adapt_readers, check_followers, follow, listed, put_sparse
 
-Module = torch.nn.Module
 State = Mapping[str, Any]
 Weight = torch.nn.Parameter | SparseParameter
 LATER = "sparse in the state: load GradualPruning's state first, or call ns.sparsify.load_patterns(model, state, optimizer)"
@@ -112,7 +111,7 @@ def check_names(given: Iterable[str], owner: str, known: Iterable[str]) -> None:
         raise OperandError(f"the state of {owner} is for other weights: {difference}; make it with the same weights=")
 
 
-def load_patterns(model: Module, state: State, optimizer: Optimizers = None) -> Module:
+def load_patterns(model: torch.nn.Module, state: State, optimizer: Optimizers = None) -> torch.nn.Module:
     """Give a model's weights the sparse patterns of a state, so that ``model.load_state_dict(state)`` succeeds.
 
     A newly built model has dense layers, or sparse layers with other entries. Dense layers become sparse in place, as
@@ -169,13 +168,13 @@ def load_patterns(model: Module, state: State, optimizer: Optimizers = None) -> 
     return adapt_readers(model) if choices else model
 
 
-def tell_order(model: Module) -> None:
+def tell_order(model: torch.nn.Module) -> None:
     """Make a model's ``load_state_dict`` say what to load first if a weight is sparse in the state but dense in the model."""
     if _tell_dense not in model._load_state_dict_post_hooks.values():
         model.register_load_state_dict_post_hook(_tell_dense)
 
 
-def _tell_dense(model: Module, keys: Any) -> None:
+def _tell_dense(model: torch.nn.Module, keys: Any) -> None:
     """Hook that refuses a state's sparse weights for dense layers, before torch raises for the shapes.
 
     Raises:
@@ -202,7 +201,7 @@ def _check(model: Any, state: Any) -> None:
         raise OperandError(f"the state is a dict of states ({', '.join(map(repr, parts))}), not one of the model: give state[{parts[0]!r}]")
 
 
-def _convertible(model: Module, patterns: Mapping[str, Pattern]) -> list[MatchedWeight]:
+def _convertible(model: torch.nn.Module, patterns: Mapping[str, Pattern]) -> list[MatchedWeight]:
     """Return the dense weights that ``patterns`` names, prepared to become sparse.
 
     Their sparse versions are tried, and nothing is changed.

@@ -33,7 +33,6 @@ from .replacement import (
 )
 from .settling import ModelReport, ModelRow, ModuleCall, Settling, calls_of
 
-Module = torch.nn.Module
 NO_OPTIMIZER = (
     "no optimizer was given: an optimizer made before holds the dense weights, and its state does not fit the sparse ones; "
     "pass optimizer=, or make a new optimizer"
@@ -41,7 +40,7 @@ NO_OPTIMIZER = (
 
 
 def sparsify_model(
-    model: Module,
+    model: torch.nn.Module,
     plan: SparsityPlan,
     example_inputs: Any = None,
     *,
@@ -50,7 +49,7 @@ def sparsify_model(
     inplace: bool = True,
     report: Callable[[ModelReport], object] | None = print,
     progress: bool | None = None,
-) -> Module:
+) -> torch.nn.Module:
     """Store weights of a model with only the entries that a plan keeps, and sparsify its activations and gradients.
 
     Layers are replaced by sparse layers of the same name. ``Linear``, ``Conv2d``, ``Embedding`` and
@@ -126,7 +125,7 @@ def sparsify_model(
     return model
 
 
-def densify_model(model: Module, optimizer: Optimizers = None) -> Module:
+def densify_model(model: torch.nn.Module, optimizer: Optimizers = None) -> torch.nn.Module:
     """Undo :func:`sparsify_model`: make weights dense, with 0 where nothing was stored, and remove a plan's hooks.
 
     Args:
@@ -211,7 +210,7 @@ def _check_choices(choices: list[MatchedWeight]) -> None:
             raise UnsupportedError(f"{name} {why}; threshold(0.0) then keeps the nonzeros of a weight")
 
 
-def _calls(model: Module, choices: list[MatchedWeight], example_inputs: Any) -> dict[Module, ModuleCall] | None:
+def _calls(model: torch.nn.Module, choices: list[MatchedWeight], example_inputs: Any) -> dict[torch.nn.Module, ModuleCall] | None:
     """Record the calls of the modules in one run of the model; None without example inputs."""
     modules = [site.module for choice in choices for site in choice.modules()]
     return None if example_inputs is None else calls_of(model, modules, example_inputs)
@@ -225,7 +224,9 @@ def _rows(choices: list[MatchedWeight], settling: Settling, bar: Progress) -> li
     return rows
 
 
-def _replace_by_dense(model: Module, module: Any, optimizers: list[Optimizer], known: dict[int, torch.nn.Parameter]) -> Module:
+def _replace_by_dense(
+    model: torch.nn.Module, module: Any, optimizers: list[Optimizer], known: dict[int, torch.nn.Parameter]
+) -> torch.nn.Module:
     """Replace a sparse module of a model by a dense one; shared weights stay shared."""
     with torch.random.fork_rng(devices=()):
         layer, sparse = module.to_dense(), _sparse_weights(module)
@@ -237,5 +238,5 @@ def _replace_by_dense(model: Module, module: Any, optimizers: list[Optimizer], k
     return replace_module(model, module, carry_over(module, layer, sparse.keys()))
 
 
-def _sparse_weights(module: Module) -> dict[str, SparseParameter]:
+def _sparse_weights(module: torch.nn.Module) -> dict[str, SparseParameter]:
     return {key: child for key, child in module._modules.items() if isinstance(child, SparseParameter)}

@@ -28,7 +28,6 @@ from .checks import naming
 from .layers import adapted, converted
 from .matching import MatchedWeight
 
-Module = torch.nn.Module
 Optimizer: TypeAlias = torch.optim.Optimizer
 Optimizers: TypeAlias = Optimizer | Iterable[Optimizer] | None
 Transfer = Callable[[torch.Tensor], torch.Tensor]
@@ -168,7 +167,7 @@ def hand_over(optimizers: Iterable[Optimizer], old: torch.nn.Parameter, new: tor
             optimizer.state[new] = {key: moved(value) if key in names else value for key, value in state.items()}
 
 
-def carry_over(old: Module, new: Module, names: Iterable[str]) -> Module:
+def carry_over(old: torch.nn.Module, new: torch.nn.Module, names: Iterable[str]) -> torch.nn.Module:
     """Copy a module's parameters (except ``names``), buffers, submodules, hooks, mode and missing attributes to its replacement.
 
     Dictionaries of hooks are shared, so that ``remove()`` of an existing handle still works. Parameters such as a bias
@@ -188,7 +187,7 @@ def carry_over(old: Module, new: Module, names: Iterable[str]) -> Module:
     return new.train(old.training) if new.training != old.training else new
 
 
-def replace_module(model: Module, old: Module, new: Module) -> Module:
+def replace_module(model: torch.nn.Module, old: torch.nn.Module, new: torch.nn.Module) -> torch.nn.Module:
     """Replace a module wherever a model has it; return the model, or the new module if the old one is the model itself."""
     for parent in list(model.modules()):
         for name, child in parent._modules.items():
@@ -212,8 +211,8 @@ def scattered(pattern: Pattern, values: torch.Tensor, shape: torch.Size) -> torc
 
 
 def put_sparse(
-    model: Module, choice: MatchedWeight, sparsifier: Sparsifier, format: Format | None, optimizers: Iterable[Optimizer]
-) -> tuple[Module, SparseParameter]:
+    model: torch.nn.Module, choice: MatchedWeight, sparsifier: Sparsifier, format: Format | None, optimizers: Iterable[Optimizer]
+) -> tuple[torch.nn.Module, SparseParameter]:
     """Put a sparse weight in all places of a dense weight, also in the optimizers; return the model and the sparse weight."""
     dense, weights = choice.parameter, []
     for site in choice.modules():
@@ -226,7 +225,7 @@ def put_sparse(
     return model, weights[0]
 
 
-def adapt_readers(model: Module) -> Module:
+def adapt_readers(model: torch.nn.Module) -> torch.nn.Module:
     """Adapt each module of a model that reads weights of its children, if these weights are sparse."""
     for module in list(model.modules()):
         if any(isinstance(child, SparseParameter) for child in module.modules()):

@@ -25,7 +25,6 @@ from .layers import converted
 from .matching import MatchedWeight
 from .replacement import Optimizer, check_followers, optimizers_of
 
-Module = torch.nn.Module
 SECONDS = 0.1  # minimum duration of a comparison; slow layers take at most ten times as long
 HEAD = ("weight", "module", "density", "format", "before", "after", "speed-up", "")
 TABLE = torch.nn.Embedding  # lookups are never faster sparse, but a sparse table can save memory
@@ -58,7 +57,7 @@ def _placeholder(value: torch.Tensor) -> torch.Tensor:
     return torch.empty_like(value, device="meta") if value.is_floating_point() else value.detach()
 
 
-def calls_of(model: Module, modules: Iterable[Module], example_inputs: Any) -> dict[Module, ModuleCall]:
+def calls_of(model: torch.nn.Module, modules: Iterable[torch.nn.Module], example_inputs: Any) -> dict[torch.nn.Module, ModuleCall]:
     """Run a model once, and record the first call of each of the ``modules``.
 
     The model runs in evaluation mode without gradients; its hooks are called.
@@ -66,9 +65,9 @@ def calls_of(model: Module, modules: Iterable[Module], example_inputs: Any) -> d
     Raises:
         OperandError: the model does not run with these inputs.
     """
-    seen: dict[Module, ModuleCall] = {}
+    seen: dict[torch.nn.Module, ModuleCall] = {}
 
-    def record(module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def record(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if module not in seen:
             seen[module] = ModuleCall(*pytree.tree_map_only(torch.Tensor, _placeholder, (args, kwargs)))
 
@@ -90,7 +89,7 @@ def calls_of(model: Module, modules: Iterable[Module], example_inputs: Any) -> d
     return seen
 
 
-def _run(model: Module, example_inputs: Any) -> None:
+def _run(model: torch.nn.Module, example_inputs: Any) -> None:
     """Call a model with a tensor, or with a tuple or dict of arguments.
 
     Raises:
@@ -111,7 +110,7 @@ def _run(model: Module, example_inputs: Any) -> None:
 
 
 @contextmanager
-def evaluated(model: Module) -> Iterator[None]:
+def evaluated(model: torch.nn.Module) -> Iterator[None]:
     """Switch to evaluation mode, and restore each module's mode afterwards."""
     modes = [(module, module.training) for module in model.modules()]
     model.eval()
@@ -133,7 +132,7 @@ class SpeedUp:
 UNTIMED = SpeedUp()
 
 
-def speed_up(dense: Module, sparse: Module, call: ModuleCall) -> SpeedUp:
+def speed_up(dense: torch.nn.Module, sparse: torch.nn.Module, call: ModuleCall) -> SpeedUp:
     """Return how many times faster the forward pass of the sparse module is; the two modules run alternately."""
     args, kwargs = call.again(torch.Generator().manual_seed(0))
     with torch.no_grad(), evaluated(dense), evaluated(sparse), torch.random.fork_rng(devices=()):
