@@ -294,10 +294,7 @@ class GINConv(Convolution):
         if len(self._aggregations) > 1:
             raise UnsupportedError(f"GINConv with aggr={aggr!r}: the node's own features are added to one aggregation; give one")
         self.nn, self.initial_eps = nn, eps
-        if train_eps:
-            self.eps = torch.nn.Parameter(torch.empty(1))
-        else:
-            self.register_buffer("eps", torch.empty(1))
+        self.eps = torch.nn.Parameter(torch.empty(1)) if train_eps else torch.nn.Buffer(torch.empty(1))
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
