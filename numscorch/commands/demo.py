@@ -116,9 +116,8 @@ def digits() -> Task:
 def split(labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """A random split into training nodes (20 per class), validation nodes (30 per class) and test nodes (all others)."""
     order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(0))
-    members = [order[labels[order] == label] for label in labels.unique()]
     ends = TRAIN_PER_CLASS, TRAIN_PER_CLASS + VALIDATE_PER_CLASS
-    train, validation, test = zip(*[(m[: ends[0]], m[ends[0] : ends[1]], m[ends[1] :]) for m in members], strict=True)
+    train, validation, test = zip(*(order[labels[order] == label].tensor_split(ends) for label in labels.unique()), strict=True)
     return torch.cat(train), torch.cat(validation), torch.cat(test)
 
 
