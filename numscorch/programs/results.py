@@ -136,9 +136,13 @@ def _is_free(out: Tensor, operands: Sequence[Any]) -> bool:
     if out.requires_grad or out.is_neg() or out.is_conj() or out.is_inference() or not is_plain_mode():
         return False
     first, last = out.data_ptr(), out.data_ptr() + out.nbytes
-    read = [(o._values, *[array for array, _ in o.pattern.watched]) if type(o) is SparseTensor else (o,) for o in operands]
-    sized = [(a.data_ptr(), a.nbytes if a.is_contiguous() else a.untyped_storage().nbytes()) for arrays in read for a in arrays]
-    return all(last <= start or start + size <= first for start, size in sized)
+    for operand in operands:
+        is_sparse = type(operand) is SparseTensor
+        for array in (operand._values, *[array for array, _ in operand.pattern.watched]) if is_sparse else (operand,):
+            start = array.data_ptr()
+            if start < last and first < start + (array.nbytes if array.is_contiguous() else array.untyped_storage().nbytes()):
+                return False
+    return True
 
 
 def write(out: Any, result: Any) -> Any:
