@@ -153,9 +153,13 @@ def without_empty_rows(stmt: Assignment, order: tuple[IndexVar, ...], access: Ac
 
 
 def conversion(walk: SparseWalk, stored: Access, facts: Facts, target: Target) -> float:
-    """Cost of converting an operand to the format of another access, whose values lie elsewhere; a dense first level adds its places."""
+    """Cost of converting an operand to the format of another access.
+
+    Values in another order lie far apart. A dense first level adds one place per row.
+    """
     rows = not walk.access.tensor.format.levels[0].full and stored.tensor.format.levels[0].full
-    each = tuning.COST_TRANSPOSE + far(stored.tensor, walk.counts[-1], target)
+    is_moved = walk.access.tensor.format.mode_order != stored.tensor.format.mode_order
+    each = tuning.COST_TRANSPOSE + (far(stored.tensor, walk.counts[-1], target) if is_moved else 0.0)
     return each * walk.counts[-1] + (facts.extent(stored.level_var(0)) if rows else 0.0)
 
 
@@ -311,15 +315,7 @@ def peak_of(access: Access, fixed: Sequence[IndexVar], values: float, facts: Fac
     return min((float(peaks.get(var, inf)) for var in fixed), default=values)
 
 
-def blocks_of_sums(
-    summed: Collection[IndexVar], walks: Sequence[SparseWalk], united: bool, average: float, facts: Facts
-) -> tuple[float, int]:
-    """The number of terms of long scattered sums, and of blocks in which ``scatter_blocks`` adds them; ``average`` is the mean length.
-
-    Few moves cost little beside the terms. If one sum is much longer than the average, exactness needs more of them.
-    """
+def is_uneven(summed: Collection[IndexVar], walks: Sequence[SparseWalk], united: bool, average: float, facts: Facts) -> bool:
+    """Whether one scattered sum is so much longer than the average that it would need too many blocks."""
     longest = longest_sum(summed, walks, united, facts)
-    longest = longest if longest > tuning.UNEVEN_SUMS * average else average
-    if longest < tuning.LONG_SCATTERED_SUM:
-        return longest, 1
-    return longest, int(min(longest / tuning.SCATTERED_BLOCK, max(average / tuning.TERMS_PER_MOVE, longest / tuning.BLOCK_OF_LONGEST)))
+    return longest >= max(tuning.LONG_COLUMN, tuning.BLOCK_OF_LONGEST * average / tuning.TERMS_PER_MOVE)

@@ -32,7 +32,7 @@ from ..ir.index import (
 )
 from . import cost, tuning
 from .facts import AUTOMATIC, GENERIC, Facts, Options, Target, by_answers
-from .workspace import moved_by
+from .workspace import is_widened, moved_by
 
 SHOWN = 4  # cheapest loop orders that `explain` compares
 
@@ -137,8 +137,6 @@ class Orders:
         self.is_placeable = self.visits_once and can_be_placed(stmt.lhs.tensor.format)
         self.placed = run_to_place(stmt.lhs) if self.is_placeable else []
         self.first = () if self.is_placeable else first_loops(stmt)
-        is_flat = stmt.op in ("=", "+=") and not self.result and len({access for access in accesses_in(stmt.rhs) if access.indices}) == 1
-        self.is_flat = is_flat and len(self.operands) == 1  # flatten_sum makes one loop of them, which visits no rows
         self.contiguous = {var for var in variables if is_contiguous(stmt, var)}
         self.priced: dict[tuple[IndexVar, ...], LoopOrder | None] = {}
         self.unindexed = {var for var in variables if all(var not in access.indices for access in self.operands)}
@@ -248,9 +246,7 @@ class Orders:
     def price_stored(self, order: tuple[IndexVar, ...], walks: list[cost.SparseWalk]) -> LoopOrder:
         """Add up the price of an order with operands in these formats: loop steps, innermost body, scattering and conversions."""
         stored = [self.walk(access) for access in cost.mergeable([walk.access for walk in walks])]
-        read = (
-            stored if self.is_flat else [self.walk(cost.without_empty_rows(self.stmt, order, walk.access, self.facts)) for walk in stored]
-        )
+        read = [self.walk(cost.without_empty_rows(self.stmt, order, walk.access, self.facts)) for walk in stored]
         moved = [(walk, other) for walk, other in zip(self.walks, stored, strict=True) if other is not walk]
         total = sum(cost.conversion(walk, other.access, self.facts, self.target) for walk, other in moved)
         total += self.nest_cost(order, tuple(read))
@@ -261,8 +257,6 @@ class Orders:
 
     def nest_cost(self, order: tuple[IndexVar, ...], walks: tuple[cost.SparseWalk, ...]) -> float:
         """The cost of the loops and the innermost body."""
-        if self.is_flat:
-            return walks[0].counts[-1]
         if not order:
             return 1.0
         stmt, facts, result = self.stmt, self.facts, self.result
@@ -294,17 +288,12 @@ class Orders:
         total = (total + runs * steps * step) * (tuning.COST_SERIAL if result and order[0] not in result else 1.0)
         if not scatters:
             return total
-        return total + self.scattering(order, walks, runs if inner in self.contiguous else runs * survivors, runs * survivors)
-
-    def scattering(self, order: tuple[IndexVar, ...], walks: tuple[cost.SparseWalk, ...], rows: float, terms: float) -> float:
-        """The cost of scattered sums beside the steps: rows of a dense result lie far apart, and long sums are moved after each block."""
-        result = self.stmt.lhs.tensor
-        places = prod(max(self.facts.extent(var), 1.0) for var in self.result)
-        summed = [var for var in order if var not in self.result]
-        _, blocks = cost.blocks_of_sums(summed, walks, self.united, terms / places, self.facts)
-        is_moved = _is_rounded(self.stmt) and blocks >= tuning.FEWEST_BLOCKS
-        far = cost.far(result, places, self.target) / 2 if result.is_dense else 0.0  # writes wait for nothing
-        return rows * far + (tuning.COST_MOVE * places * blocks if is_moved else 0.0)
+        places = prod(max(facts.extent(var), 1.0) for var in result)
+        if stmt.lhs.tensor.is_dense:  # writes wait for nothing
+            total += (runs if inner in self.contiguous else runs * survivors) * cost.far(stmt.lhs.tensor, places, self.target) / 2
+        is_exact = not _is_rounded(stmt) or (is_widened(stmt.lhs) and order[0] not in result)
+        uneven = cost.is_uneven([var for var in order if var not in result], walks, self.united, runs * survivors / places, facts)
+        return total * tuning.COST_INEXACT if uneven and not is_exact else total
 
     def looked_up(self, order: tuple[IndexVar, ...], walks: tuple[cost.SparseWalk, ...]) -> float:
         """Steps of the innermost loop if it sums two merged rows, and one of them is scattered by ``scatter_rows``; else infinity.

@@ -2,8 +2,8 @@
 
 The rounding error of a sum grows with the number of terms that a kernel adds sequentially to one place: the sum of a column of
 10^7 terms of 0.1 in float32 has an error of 9 %. After each block, the kernel moves the sums to other places. The cost of these
-moves limits the number of blocks. A matrix with many columns and one very long column gets another loop order instead, because that is
-cheaper than so many moves.
+moves limits the number of blocks. A matrix with many columns and one long column is summed in a wider type (``workspace.is_widened``), or
+gets another loop order (``cost.is_uneven``).
 """
 
 from __future__ import annotations
@@ -84,9 +84,10 @@ class _Pass:
         inner = dict.fromkeys(each.var for each in loops)
         places = prod(max(self.facts.extent(var), 1.0) for var in inner if var in assignment.lhs.indices)
         average = cost.executions(inner, self.walks, facts, self.united)[0] / places
-        summed = [var for var in inner if var not in assignment.lhs.indices]
-        longest, count = cost.blocks_of_sums(summed, self.walks, self.united, average, facts)
-        if count < tuning.FEWEST_BLOCKS:
+        longest = cost.longest_sum([var for var in inner if var not in assignment.lhs.indices], self.walks, self.united, facts)
+        longest = longest if longest > tuning.UNEVEN_SUMS * average else average
+        count = int(min(longest / tuning.SCATTERED_BLOCK, average / tuning.TERMS_PER_MOVE))
+        if longest < tuning.LONG_SCATTERED_SUM or count < tuning.FEWEST_BLOCKS:
             return None
         self.reasons.append(f"sums of {assignment.lhs.tensor} have about {longest:.3g} terms: added in blocks of {loop.var}")
         return 1 << count.bit_length() - 1

@@ -37,7 +37,7 @@ COST_TRANSPOSE = 4.0  # a stored value that moves to another mode order, cached 
 COST_PLACE = 2.0  # an entry that is counted and placed in a result with another storage order; bench_spgemm
 LISTED_ROWS = 4  # rows per entry from which a format lists the nonempty rows; bench_formats, DCSR
 COST_FAR = 2.0  # a value read at random, for each doubling of its tensor beyond a core's cache; SpMV and SpMM of CSC
-COST_MOVE = 0.5  # moving one scattered sum at the end of a block; bench_formats, CSC
+COST_INEXACT = 8.0  # factor of a nest that scatters inaccurate sums of too many terms; tests/codegen/test_long_sums.py
 COST_SERIAL = 1.5  # factor of a nest whose outermost loop scatters and cannot run in parallel; bench_formats, 2 threads
 COST_ALONE = 2.0  # factor of a nest whose outermost loop has one step, which threads cannot share
 
@@ -55,7 +55,8 @@ FEWEST_BLOCKS = 2  # blocks of a loop, at least
 SHORT_LOOP = 4.0  # steps of a loop from which it is cut into blocks
 COARSE_LOOP = 8.0  # blocks per step of a loop from which an inner loop is cut as well
 TERMS_PER_MOVE = 16.0  # terms per place between two moves of scattered sums, at least
-BLOCK_OF_LONGEST = 1024.0  # terms of the longest sum in one block, at most, however short the others are; tests/codegen/test_long_sums.py
+LONG_COLUMN = 4096.0  # terms of one sum from which it is summed in a wider type, or an operand is converted, if blocks cost more
+BLOCK_OF_LONGEST = 256.0  # terms of the longest sum left in one block from which blocks are too inaccurate
 SUM_BLOCK = 64  # terms in one register before it is added to another; tests/codegen/test_long_sums.py
 FEWEST_SUM_BLOCKS = 4  # blocks of a long sum, at least; shorter sums are exact enough
 NESTED_SUM = SUM_BLOCK // 2  # terms of a loop inside a summed loop from which it adds them in a separate register
@@ -129,7 +130,7 @@ ROW_SAMPLES = 1 << 9  # positions sampled for lengths of rows, at least; at most
 LONG_ROW_ENTRIES = 1 << 16  # entries of a matrix from which one long row matters; bench_skew
 LONG_ROW_SHARE = 16  # a row is long if it holds more than this part of all entries; bench_skew
 PEAK_STEP = 32  # minimum positions per sample
-MOST_PEAK_STEP = 256  # positions per sample of large patterns: columns of 4,096 values are still seen
+MOST_PEAK_STEP = 256  # positions per sample of large patterns: columns of LONG_COLUMN values are still seen
 PEAK_SAMPLES = 1 << 12  # samples from which the number of positions per sample grows instead
 PEAK_HITS = 16  # samples of one coordinate from which it is frequent
 

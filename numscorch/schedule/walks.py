@@ -23,6 +23,7 @@ from ..ir.index import (
     Where,
     accesses_in,
     factors_of,
+    map_expr,
     map_loops,
     map_parts,
     operands_of,
@@ -91,7 +92,7 @@ def visit_positions(loop: Forall, facts: Facts) -> Choice | None:
 def flatten_sum(stmt: Stmt, facts: Facts, target: Target = GENERIC, options: Options = AUTOMATIC) -> tuple[Stmt, str] | None:
     """Replace the loops of a sum over all entries of a tensor by one loop over positions; None for other statements.
 
-    The positions of the last level are consecutive, so the levels above it need not be read.
+    The positions of the last level are consecutive, so the levels above it need not be read, and no order of loops needs a conversion.
 
     >>> from numscorch.ir.format import CSR
     >>> from numscorch.ir.index import IndexVar, TensorVar
@@ -104,12 +105,20 @@ def flatten_sum(stmt: Stmt, facts: Facts, target: Target = GENERIC, options: Opt
     """
     match stmt:
         case Where(Assignment(lhs), Forall(tag=Serial()) as nest) if lhs.tensor.is_scalar and options.vector is None:
-            if (loops_and_term := _flatten(nest)) is None or (operand := _operand_visited_once(*loops_and_term)) is None:
+            loops_and_term = _flatten(map_expr(nest, partial(_as_stored, facts=facts)))
+            if loops_and_term is None or (operand := _operand_visited_once(*loops_and_term)) is None:
                 return None
-            (outer, *loops), body = loops_and_term
-            flattened = wrap([replace(outer, tag=_entry_tag(body, operand, facts, target)), *loops], body)
+            loops, body = loops_and_term
+            outer, *inner = sorted(loops, key=lambda loop: operand.tensor.format.mode_order.index(operand.indices.index(loop.var)))
+            flattened = wrap([replace(outer, tag=_entry_tag(body, operand, facts, target)), *inner], body)
             return replace(stmt, producer=flattened), f"all entries of {operand.tensor} are summed: one loop over its positions"
     return None
+
+
+def _as_stored(access: Access, facts: Facts) -> Access:
+    """A sparse operand in the format in which it is stored: all orders of its entries have the same sum."""
+    stored = next((fmt for name, fmt, _ in facts.counts if name == access.tensor.name), access.tensor.format)
+    return access if access.tensor.shares or stored == access.tensor.format else access.with_changes(format=stored)
 
 
 def _flatten(nest: Stmt) -> tuple[list[Forall], Assignment] | None:

@@ -76,8 +76,26 @@ def insert_workspaces(stmt: Stmt, facts: Facts, target: Target = GENERIC, option
     counts = assignment.op not in ("=", "+=") and not _accumulates(loops, assignment)  # its register counts the terms
     sums = assignment.op != "=" and summed_tail(loops, assignment.lhs)  # where a single term is absent, nothing may be written
     if not sums and not counts:
-        return stmt, "no workspace is needed"
+        return _in_wider_type(loops, assignment, facts) or (stmt, "no workspace is needed")
     return in_register(loops, assignment, free_names(loops), facts), "a register keeps the sum while the innermost loops run"
+
+
+def is_widened(result: Access) -> bool:
+    """Whether sums scattered over a result may be collected in a dense array of a wider type: a dense vector of a narrow type."""
+    return result.tensor.is_dense and len(result.indices) == 1 and result.tensor.type.accumulator != result.tensor.dtype
+
+
+def _in_wider_type(loops: list[Forall], assignment: Assignment, facts: Facts) -> tuple[Stmt, str] | None:
+    """Collect scattered sums in a wider type if one of them is much longer than the others; None otherwise."""
+    if assignment.op != "+=" or not is_widened(assignment.lhs) or loops[0].var in assignment.lhs.indices:
+        return None
+    walks, united = cost.walks_of(accesses_in(assignment.rhs), facts), not is_intersection(assignment.rhs)
+    terms, _ = cost.executions((loop.var for loop in loops), walks, facts, united)
+    summed = [loop.var for loop in loops if loop.var not in assignment.lhs.indices]
+    if not cost.is_uneven(summed, walks, united, terms / max(facts.extent(assignment.lhs.indices[0]), 1.0), facts):
+        return None
+    why = f"sums of {assignment.lhs.tensor} of very different lengths: dense values of {assignment.lhs.tensor.type.accumulator}"
+    return _collect_rows(loops, 0, assignment, Cleared(False), facts), why
 
 
 def _kind(loops: list[Forall], split: int, assignment: Assignment, facts: Facts, wanted: str | None) -> tuple[Level, str]:
@@ -177,7 +195,7 @@ def _collect_rows(loops: list[Forall], split: int, assignment: Assignment, level
     var = _collected_variable(loops[split:], assignment.lhs)
     name = "w" if "w" in names else names[-1]
     inner, dtype = loops[split:], assignment.lhs.tensor.dtype
-    if isinstance(level, Listed | PackedWorkspace) and assignment.op == "+=" and not summed_tail(inner, assignment.lhs):
+    if isinstance(level, Listed | PackedWorkspace | Cleared) and assignment.op == "+=" and not summed_tail(inner, assignment.lhs):
         dtype = assignment.lhs.tensor.type.accumulator
     space = Access(TensorVar(name, Format((level,)), dtype), (var,))
     op = "+=" if assignment.op == "=" else assignment.op

@@ -142,7 +142,8 @@ class Pattern:
         if "pos" not in self.format.levels[at].arrays or self.counts[at] < tuning.MEASURED_ENTRIES:
             return 1
         parents = self.counts[at - 1] if at else 1
-        return int(2 ** round(log2(float(self.sampled_rows(at).mean()) * parents / self.counts[at])))
+        lengths = self.sampled_rows(at)
+        return int(2 ** round(log2(int(lengths.sum()) / len(lengths) * parents / self.counts[at])))
 
     @property
     def views(self) -> tuple[np.ndarray, ...]:
@@ -305,9 +306,9 @@ def _sampled_statistics(pattern: Pattern) -> tuple[tuple[int, ...], Crossings]:
 
 def _runs(coordinates: np.ndarray) -> np.ndarray:
     """How often each sampled coordinate was sampled."""
-    ordered = np.sort(coordinates)
-    ends = np.flatnonzero(np.append(ordered[1:] != ordered[:-1], True))
-    return np.diff(ends, prepend=-1)
+    coordinates.sort()
+    starts = np.concatenate(([0], (coordinates[1:] != coordinates[:-1]).nonzero()[0] + 1, [len(coordinates)]))
+    return starts[1:] - starts[:-1]  # np.diff takes three times as long for few samples
 
 
 def _crossings_of(pattern: Pattern, runs: np.ndarray, step: int) -> Crossings:

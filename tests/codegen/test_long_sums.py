@@ -134,3 +134,20 @@ def test_peaks_are_those_of_uneven_rows_and_columns() -> None:
     assert ns.from_torch(arrow(TERMS), "COO(2)").pattern.peaks == (16384, 0)
     assert ns.from_torch(arrow(TERMS), "CSC").pattern.peaks == (0, 16384)
     assert ns.from_torch(torch.eye(2000), "CSR").pattern.peaks == (0, 0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.complex64])
+@pytest.mark.parametrize("are_together", [False, True])
+def test_long_rows_of_scattered_vectors_are_collected_in_a_wider_type(are_together: bool, dtype: torch.dtype) -> None:
+    """Blocks of columns would not bound the terms: the entries of a long row may be side by side."""
+    wide, rows = 1 << 18, 3000
+    generator = torch.Generator().manual_seed(0)
+    columns = torch.arange(TERMS) if are_together else torch.randperm(wide, generator=generator)[:TERMS].sort().values
+    others = torch.stack([torch.randint(1, rows, (wide,), generator=generator), torch.arange(wide)])
+    places = torch.cat([torch.stack([torch.zeros_like(columns), columns]), others], 1)
+    A = ns.from_coo(places, torch.full((places.shape[1],), 0.1, dtype=dtype), (rows, wide)).to("CSC")
+    x = torch.ones(wide, dtype=dtype)
+    assert "w[i] += " in str(ns.explain("ij,j->i", A, x))
+    exact = TERMS * ROW[0, 0].double()
+    for total in (A @ x, A.sum(1)):
+        assert float(abs(total[0].to(torch.complex128).real - exact) / exact) <= 10 * EPSILON

@@ -205,3 +205,33 @@ def test_a_row_that_shares_its_pattern_is_not_scattered(plain: pytest.MonkeyPatc
     assert "A_row" in str(ns.explain("tv,uv->", A, B, schedule="reorder(t, u, v)"))
     assert "A_row" not in str(ns.explain("tv,uv,tv->", A, B, 2 * A, schedule="reorder(t, u, v)"))
     assert ns.einsum("tv,uv,tv->", A, B, 2 * A, schedule="reorder(t, u, v)") == (2 * D.square() @ E.t()).sum()
+
+
+@pytest.mark.parametrize("fmt", [*MATRICES, ns.CSF(2)], ids=str)
+@pytest.mark.parametrize("order", ["i, j", "j, i"])
+def test_all_orders_of_a_flat_sum_read_entries_as_they_are_stored(fmt: ns.Format, order: str) -> None:
+    D = numbers(300, 200)
+    A = ns.from_torch(D, fmt)
+    for text, operands, expected in (
+        ("ij->", [A], D.sum()),
+        ("ij,ij->", [A, A], D.square().sum()),
+        ("ij,ij->", [A, 2 * A], 2 * D.square().sum()),
+    ):
+        if len(fmt.levels) == 2:
+            with ns.ledger() as led:
+                assert ns.einsum(text, *operands, schedule=f"reorder({order})") == expected
+            assert not led, "nothing is converted"
+        assert ns.einsum(text, *operands) == expected
+
+
+@pytest.mark.parametrize(("shape", "fmt"), [((9000, 10), "CSR"), ((10, 9000), "CSC"), ((2000, 30, 20), "dss"), ((2000, 30, 4), "dds")])
+def test_flat_sums_of_hypersparse_tensors(shape: tuple[int, ...], fmt: str) -> None:
+    """The cheapest order would store them otherwise, but a flat sum visits no rows."""
+    places = torch.stack([torch.randint(0, size, (700,), generator=torch.Generator().manual_seed(size)) for size in shape])
+    A = ns.from_coo(places, torch.ones(700), shape).to(fmt)
+    letters = "ijk"[: len(shape)]
+    with ns.ledger() as led:
+        assert ns.einsum(f"{letters},{letters}->", A, A) == A.values.square().sum()
+        assert ns.einsum(f"{letters},{letters}->", A, 3 * A) == 3 * A.values.square().sum()
+        assert A.sum() == 700
+    assert not led
