@@ -119,7 +119,8 @@ def item(input: SparseTensor) -> Any:
         SizeError: the tensor does not have exactly one entry.
     """
     if prod(input.shape) != 1:
-        raise SizeError(f"item() of a tensor of shape {tuple(input.shape)}: it has {prod(input.shape)} entries, not one")
+        has = f"it has {prod(input.shape)} entries, not one"
+        raise SizeError(f"item() of a tensor of shape {tuple(input.shape)}: {has}; A.any(), A.all() or A.nnz tells whether there are some")
     return input.to_dense().item()
 
 

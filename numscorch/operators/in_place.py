@@ -44,13 +44,16 @@ def copy_(input: SparseTensor, src: Any, non_blocking: bool = False) -> SparseTe
 
 def _at_entries(input: SparseTensor, other: Any, what: str) -> torch.Tensor:
     """Another tensor's values at this tensor's entries, in storage order."""
+    other = _in_format_of(input, other)
     if isinstance(other, SparseTensor) and not input.pattern.stores_as(other.pattern):
         raise SizeError(f"{what} of {other}\n  into {input}: their patterns differ, and {PATTERNS}")
     if isinstance(other, SparseTensor):
         return other._values
-    ones = input.with_values(torch.ones_like(input._values.detach()))
-    product = mul(ones, other.to(input.dtype))
-    return product.values if isinstance(product, SparseTensor) else from_torch(product, input.format, copy=False).values
+    dtype = torch.uint8 if input.dtype is torch.bool else input.dtype  # a product of bool may have a pattern of its own
+    ones = input.with_values(torch.ones_like(input._values.detach(), dtype=dtype))
+    product = mul(ones, other.to(input.dtype).to(dtype))
+    values = product.values if isinstance(product, SparseTensor) else from_torch(product, input.format, copy=False).values
+    return values.to(input.dtype)
 
 
 def zero_(input: SparseTensor) -> SparseTensor:

@@ -190,12 +190,16 @@ SUGGESTIONS: dict[str, str] = {
         "use scipy.sparse.linalg.splu(A.to_scipy().tocsc()), or .to_dense()",
     ),
     **dict.fromkeys(
-        ("scatter", "scatter_add", "index_add", "index_copy", "index_put", "index_fill", "masked_scatter", "put"),
+        ("scatter", "scatter_add", "index_add", "index_copy", "index_put", "masked_scatter", "put"),
         "add the entries, as in A + ns.from_coo(indices, values, A.shape)",
     ),
     **dict.fromkeys(
-        ("scatter_", "scatter_add_", "index_add_", "index_copy_", "index_put_", "index_fill_", "fill_", "put_"),
+        ("scatter_", "scatter_add_", "index_add_", "index_copy_", "index_put_", "put_"),
         "patterns never change: add A + ns.from_coo(indices, values, A.shape), or assign to A.values",
+    ),
+    **dict.fromkeys(
+        ("fill_", "index_fill", "index_fill_"),
+        "use A.values.fill_(number) for stored entries, A.zero_(), or A[rows] = 0: other entries are never added",
     ),
     **dict.fromkeys(
         ("numpy", "__array__", "data_ptr", "storage", "untyped_storage"),
@@ -219,8 +223,9 @@ SUGGESTIONS: dict[str, str] = {
     "scaled_dot_product_attention": "use einsum with mask=, softmax, and einsum again, or .to_dense()",
     "grad": "differentiate with respect to its values, as in torch.autograd.grad(loss, A.values)",
     "backward": "call it on a scalar, as in A.sum().backward(), or pass a gradient to A.values.backward(gradient)",
-    "cov": "use A.T @ A / n minus the outer product of A.mean(0), or .to_dense()",
-    "corrcoef": "use A.T @ A / n minus the outer product of A.mean(0), or .to_dense()",
+    "cov": "use ((A @ A.T).to_dense() - n * torch.outer(A.mean(1), A.mean(1))) / (n - 1) of n columns, or .to_dense()",
+    "corrcoef": "divide the covariances by the standard deviations A.std(1), see the error of torch.cov, or use .to_dense()",
+    **dict.fromkeys(("bitwise_and", "bitwise_not", "bitwise_or", "bitwise_xor"), "use A & B, ~A, A | B and A ^ B of truth values"),
     "meshgrid": "it takes dense vectors: use .to_dense()",
     "as_strided": "a SparseTensor has no strides: use slices, reshape and permute",
     "requires_grad_": "train its values, A.values.requires_grad_(), or hold it in a ns.nn.Parameter",

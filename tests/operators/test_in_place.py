@@ -37,12 +37,22 @@ WRITTEN: dict[str, Callable[[Any], Any]] = {
 }
 
 
-@pytest.mark.parametrize("format", [*FORMATS.values(), ns.Format("dd")], ids=str)
-def test_copies_of_a_strided_tensor_write_stored_entries(format: ns.Format) -> None:
-    A = ns.from_torch(FULL.clone(), format)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int64, torch.bool])
+@pytest.mark.parametrize("format", [*FORMATS.values(), ns.BCSR(2, 2), ns.DIA, ns.Format("dd")], ids=str)
+def test_copies_of_a_strided_tensor_write_stored_entries(format: ns.Format, dtype: torch.dtype) -> None:
+    A = ns.from_torch(FULL.clone(), format).to(dtype)
     inside = A.with_values(torch.ones_like(A.values)).to_dense()
-    A.copy_(torch.full(FULL.shape, 7, dtype=torch.int8))
-    assert torch.equal(A.to_dense(), 7 * inside)
+    for full in (torch.full(FULL.shape, 7, dtype=torch.int8), torch.arange(FULL.numel()).reshape(FULL.shape) % 3):
+        A.copy_(full)
+        assert torch.equal(A.to_dense(), full.to(dtype) * inside)
+
+
+@pytest.mark.parametrize("name", ["copy_", "add_", "sub_"])
+def test_equal_entries_may_be_stored_in_another_format(name: str) -> None:
+    A = ns.from_torch(FULL.clone())
+    for format in (ns.CSC, ns.COO(2), ns.DCSR):
+        expected = getattr(A.clone(), name)(2 * A)
+        assert torch.equal(getattr(A.clone(), name)(2 * A.to(format)).to_dense(), expected.to_dense())
 
 
 @pytest.mark.parametrize("format", FORMATS)
