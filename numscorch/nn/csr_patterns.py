@@ -88,6 +88,7 @@ def expand_blocks(rows: np.ndarray, columns: np.ndarray, blocks: tuple[int, int]
     check_rows(shape[0])
     counts = np.bincount(rows, minlength=blocks[0])
     starts, lengths = ((np.cumsum(counts) - counts) * size).repeat(size)[: shape[0]], (counts * size).repeat(size)[: shape[0]]
+    _check_columns(int(lengths.sum()), shape[0])
     inner = (columns[:, None] * size + np.arange(size)).ravel()  # columns of one row per block row
     numbers = inner[runs(starts, lengths)]
     inside = numbers < shape[1]
