@@ -289,8 +289,11 @@ class Orders:
         if not scatters:
             return total
         places = prod(max(facts.extent(var), 1.0) for var in result)
-        if stmt.lhs.tensor.is_dense:  # writes wait for nothing
-            total += (runs if inner in self.contiguous else runs * survivors) * cost.far(stmt.lhs.tensor, places, self.target) / 2
+        if stmt.lhs.tensor.is_dense:
+            below = order[[var in result for var in order].index(False) :]
+            scattered = prod(max(facts.extent(var), 1.0) for var in below if var in result)
+            rows = runs if inner in self.contiguous else runs * survivors
+            total += rows * cost.far(stmt.lhs.tensor, scattered, self.target) / 2  # writes wait for nothing
         is_exact = not _is_rounded(stmt) or (is_widened(stmt.lhs) and order[0] not in result)
         uneven = cost.is_uneven([var for var in order if var not in result], walks, self.united, runs * survivors / places, facts)
         return total * tuning.COST_INEXACT if uneven and not is_exact else total

@@ -87,7 +87,8 @@ def is_widened(result: Access) -> bool:
 
 def _in_wider_type(loops: list[Forall], assignment: Assignment, facts: Facts) -> tuple[Stmt, str] | None:
     """Collect scattered sums in a wider type if one of them is much longer than the others; None otherwise."""
-    if assignment.op != "+=" or not is_widened(assignment.lhs) or loops[0].var in assignment.lhs.indices:
+    is_scattered = assignment.op == "+=" and is_widened(assignment.lhs) and loops[0].var not in assignment.lhs.indices
+    if not (is_scattered and facts.peaks):  # without peaks, no sum is known to be long
         return None
     walks, united = cost.walks_of(accesses_in(assignment.rhs), facts), not is_intersection(assignment.rhs)
     terms, _ = cost.executions((loop.var for loop in loops), walks, facts, united)
