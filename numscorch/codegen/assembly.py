@@ -18,6 +18,7 @@ from .hoisting import hoist_loads
 from .long_sums import block_sums, scattered
 from .lowering import lower
 from .peephole import shorten, simplify
+from .places_ahead import load_places_ahead
 from .result_assembly import Appending, Assembly, Placement, Spacing, Stage, is_spaced
 from .workspaces import arrays_of, has_level, stamps, workspaces_of
 
@@ -132,6 +133,7 @@ def assemble(stmt: ix.Stmt, target: Target, stage: Stage = "fill") -> KernelBody
     operands = ix.operands_of(stmt)
     known = _all_params(stmt, operands)
     body = simplify(hoist_loads(_loop_ir(stmt, operands, stage), target.registers // 2))
+    body = load_places_ahead(body, [access.tensor.name for access in operands if access.tensor.is_far])
     starts = {p.name for p in known if p.what == "pos"}
     body = block_sums(shorten(body, starts))
     parallel, used = has_threads(body), names_used(body)

@@ -131,7 +131,7 @@ def describe(access: ix.Access) -> str:
         return f"{tensor.name}: dense {tensor.dtype}{strides}"
     if tensor.shares and not tensor.is_row and tensor.format.is_dense and tensor.format.order:
         return f"{tensor.name}: {tensor.dtype}, one value per entry of {tensor.shares}"
-    moved = ", values in another order" if tensor.is_reordered else ""
+    moved = f", {'far ' if tensor.is_far else ''}values in another order" if tensor.is_reordered else ""
     shared = f", the pattern of {tensor.shares}" if tensor.shares else ""
     largest = f", the {tensor.largest[0]} largest of every {tensor.largest[1]}" if tensor.largest else ""
     return f"{tensor.name}: {tensor.format.name} {tensor.dtype}, {tensor.index_dtype} indices{moved}{shared}{largest}"

@@ -70,6 +70,7 @@ class TensorVar:
         shares: the operand whose pattern a sparse result or a workspace shares.
         is_reordered: whether the values of an operand are stored in another order than its index arrays, and are found through
             an array with the place of each position's value.
+        is_far: whether reordered values exceed a core's cache, so that kernels prefetch them.
         is_returned: whether it is a dense result returned in addition to the main one.
         prunes: whether an assembled result stores only some entries. Its value is ``where(condition, value, 0)``, and the
             entries for which the condition holds are stored.
@@ -84,6 +85,7 @@ class TensorVar:
     strides: str = ""
     shares: str | None = None
     is_reordered: bool = False
+    is_far: bool = False
     is_returned: bool = False
     prunes: bool = False
     largest: tuple[int, int] | None = None

@@ -41,8 +41,10 @@ def order_values(stmt: Stmt, facts: Facts, target: Target = GENERIC, options: Op
         return None
 
     def marked(access: Access) -> Access:
-        is_read = access.tensor.has_values and access.tensor.name in reordered
-        return access.with_changes(is_reordered=True) if is_read else access
+        if not access.tensor.has_values or access.tensor.name not in reordered:
+            return access
+        size = facts.count(owners[access.tensor.name].tensor.name)[1][-1] * access.tensor.type.itemsize
+        return access.with_changes(is_reordered=True, is_far=size > tuning.FAR_VALUES * target.own_cache)
 
     return map_expr(stmt, marked), "; ".join(reasons)
 

@@ -59,8 +59,10 @@ def numbers(rng: random.Random, shape: Sequence[int], density: float, dtype: str
 
 
 @pytest.mark.parametrize("expr", PRODUCTS)
-def test_products_of_any_format_equal_dense_ones(expr: str, fresh_plans: pytest.MonkeyPatch, scale: Callable[[int], int]) -> None:
+@pytest.mark.parametrize("far", [0, 4])
+def test_products_of_any_format_equal_dense_ones(expr: str, far: int, fresh_plans: pytest.MonkeyPatch, scale: Callable[[int], int]) -> None:
     fresh_plans.setattr(tuning, "COST_TRANSPOSE", 0.01)
+    fresh_plans.setattr(tuning, "FAR_VALUES", far)
     rng, used = random.Random(expr), 0
     first, *others = expr.split("->")[0].split(",")
     for text in PRODUCTS[expr] * scale(60):
@@ -80,12 +82,15 @@ def csc(rows: int = 30, columns: int = 40) -> tuple[ns.SparseTensor, torch.Tenso
     return stored(dense, ns.CSC), torch.from_numpy(dense)
 
 
-def test_compiled_kernels_read_values_in_registers_through_the_places(fresh_plans: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("far", [0, 4])
+def test_compiled_kernels_read_values_in_registers_through_the_places(far: int, fresh_plans: pytest.MonkeyPatch) -> None:
     fresh_plans.setattr(tuning, "COST_TRANSPOSE", 0.01)
+    fresh_plans.setattr(tuning, "FAR_VALUES", far)
     A, D = csc(300, 200)
     x, X = torch.arange(200.0), torch.arange(200.0 * 16).reshape(200, 16)
     for expr, B in (("ij,j->i", x), ("ij,jk->ik", X)):
         assert reordered(expr, A, B) == ["A"]
+        assert ("prefetch(A_vals, A_order[" in ns.explain(expr, A, B).source) == (far == 0)
         assert torch.equal(ns.einsum(expr, A, B), torch.einsum(expr, D, B))
 
 

@@ -28,6 +28,15 @@ def rows(seed: int, set_to: Callable[[object, str, float], None]) -> None:
     set_to(tuning, "SEEK", 0.0 if seed // 16 % 2 else 8.0)
     set_to(tuning, "COST_COPY", 0.0 if seed // 64 % 2 else 1e4)
     set_to(tuning, "COST_MOVE", 0.01 if seed // 64 % 2 else 1.0)
+    set_to(tuning, "FAR_VALUES", 0 if seed // 4 % 2 else 4)
+    for name, small, usual in (
+        ("LONG_COLUMN", 2.0, 4096.0),
+        ("BLOCK_OF_LONGEST", 0.0, 256.0),
+        ("MEASURED_ENTRIES", 2, 1 << 12),
+        ("PEAK_HITS", 1, 16),
+    ):
+        set_to(tuning, name, small if seed // 2 % 2 else usual)
+    set_to(tuning, "PEAK_STEP", 1 if seed // 2 % 2 else 32)
     set_to(tuning, "COMPILE_ENTRIES", 0 if seed // 32 % 2 else 1 << 16)
 
 
