@@ -44,11 +44,11 @@ def copy_(input: SparseTensor, src: Any, non_blocking: bool = False) -> SparseTe
 
 def _at_entries(input: SparseTensor, other: Any, what: str) -> torch.Tensor:
     """Another tensor's values at this tensor's entries, in storage order."""
-    other = _in_format_of(input, other)
-    if isinstance(other, SparseTensor) and not input.pattern.stores_as(other.pattern):
+    alike = _in_format_of(input, other)
+    if isinstance(alike, SparseTensor) and not input.pattern.stores_as(alike.pattern):
         raise SizeError(f"{what} of {other}\n  into {input}: their patterns differ, and {PATTERNS}")
-    if isinstance(other, SparseTensor):
-        return other._values
+    if isinstance(alike, SparseTensor):
+        return alike._values
     dtype = torch.uint8 if input.dtype is torch.bool else input.dtype  # a product of bool may have a pattern of its own
     ones = input.with_values(torch.ones_like(input._values.detach(), dtype=dtype))
     product = mul(ones, other.to(input.dtype).to(dtype))

@@ -294,9 +294,10 @@ class Orders:
             scattered = prod(max(facts.extent(var), 1.0) for var in below if var in result)
             rows = runs if inner in self.contiguous else runs * survivors
             total += rows * cost.far(stmt.lhs.tensor, scattered, self.target) / 2  # writes wait for nothing
-        is_exact = not _is_rounded(stmt) or (is_widened(stmt.lhs) and order[0] not in result)
-        uneven = cost.is_uneven([var for var in order if var not in result], walks, self.united, runs * survivors / places, facts)
-        return total * tuning.COST_INEXACT if uneven and not is_exact else total
+        summed = [var for var in order if var not in result]
+        if not _is_rounded(stmt) or not cost.is_uneven(summed, walks, self.united, runs * survivors / places, facts):
+            return total
+        return total + 2 * places if is_widened(stmt.lhs, order) else total * tuning.COST_INEXACT
 
     def looked_up(self, order: tuple[IndexVar, ...], walks: tuple[cost.SparseWalk, ...]) -> float:
         """Steps of the innermost loop if it sums two merged rows, and one of them is scattered by ``scatter_rows``; else infinity.

@@ -86,7 +86,12 @@ class _Pass:
         average = cost.executions(inner, self.walks, facts, self.united)[0] / places
         longest = cost.longest_sum([var for var in inner if var not in assignment.lhs.indices], self.walks, self.united, facts)
         longest = longest if longest > tuning.UNEVEN_SUMS * average else average
-        count = int(min(longest / tuning.SCATTERED_BLOCK, average / tuning.TERMS_PER_MOVE))
+        most = average / tuning.TERMS_PER_MOVE
+        if (
+            longest >= tuning.LONG_COLUMN
+        ):  # the sums are neither collected in a wider type nor read otherwise: moves may take as long as terms
+            most = max(most, min(longest / tuning.BLOCK_OF_LONGEST, average))
+        count = int(min(longest / tuning.SCATTERED_BLOCK, most))
         if longest < tuning.LONG_SCATTERED_SUM or count < tuning.FEWEST_BLOCKS:
             return None
         self.reasons.append(f"sums of {assignment.lhs.tensor} have about {longest:.3g} terms: added in blocks of {loop.var}")

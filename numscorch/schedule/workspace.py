@@ -7,6 +7,7 @@ Azad, Buluç, "High-Performance Sparse Matrix-Matrix Products on Intel KNL and M
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import takewhile
 from math import inf, prod
 
@@ -80,19 +81,20 @@ def insert_workspaces(stmt: Stmt, facts: Facts, target: Target = GENERIC, option
     return in_register(loops, assignment, free_names(loops), facts), "a register keeps the sum while the innermost loops run"
 
 
-def is_widened(result: Access) -> bool:
-    """Whether sums scattered over a result may be collected in a dense array of a wider type: a dense vector of a narrow type."""
-    return result.tensor.is_dense and len(result.indices) == 1 and result.tensor.type.accumulator != result.tensor.dtype
+def is_widened(result: Access, order: Sequence[IndexVar]) -> bool:
+    """Whether loops in this order scatter terms over a dense vector of a narrow type, so that long sums are collected in a wider type."""
+    is_narrow = result.tensor.is_dense and len(result.indices) == 1 and result.tensor.type.accumulator != result.tensor.dtype
+    return is_narrow and order[0] not in result.indices and order[-1] in result.indices
 
 
 def _in_wider_type(loops: list[Forall], assignment: Assignment, facts: Facts) -> tuple[Stmt, str] | None:
     """Collect scattered sums in a wider type if one of them is much longer than the others; None otherwise."""
-    is_scattered = assignment.op == "+=" and is_widened(assignment.lhs) and loops[0].var not in assignment.lhs.indices
-    if not (is_scattered and facts.peaks):  # without peaks, no sum is known to be long
+    order = [loop.var for loop in loops]
+    if assignment.op != "+=" or not facts.peaks or not is_widened(assignment.lhs, order):  # without peaks, no sum is known to be long
         return None
     walks, united = cost.walks_of(accesses_in(assignment.rhs), facts), not is_intersection(assignment.rhs)
-    terms, _ = cost.executions((loop.var for loop in loops), walks, facts, united)
-    summed = [loop.var for loop in loops if loop.var not in assignment.lhs.indices]
+    terms, _ = cost.executions(order, walks, facts, united)
+    summed = [var for var in order if var not in assignment.lhs.indices]
     if not cost.is_uneven(summed, walks, united, terms / max(facts.extent(assignment.lhs.indices[0]), 1.0), facts):
         return None
     why = f"sums of {assignment.lhs.tensor} of very different lengths: dense values of {assignment.lhs.tensor.type.accumulator}"

@@ -151,3 +151,19 @@ def test_long_rows_of_scattered_vectors_are_collected_in_a_wider_type(are_togeth
     exact = TERMS * ROW[0, 0].double()
     for total in (A @ x, A.sum(1)):
         assert float(abs(total[0].to(torch.complex128).real - exact) / exact) <= 10 * EPSILON
+
+
+@pytest.mark.parametrize("text", ["ijk,k->j", "ijk,i->j", "ijk->j"])
+def test_long_sums_around_a_register_stay_exact(text: str) -> None:
+    """The register of the innermost sum is scattered, so that the long one is stored in another order."""
+    rows, columns, depth = 20_000, 500, 4
+    generator = torch.Generator().manual_seed(0)
+    others = torch.stack(
+        [torch.randint(0, rows, (20_000,), generator=generator), torch.randint(1, columns, (20_000,), generator=generator)]
+    )
+    places = torch.cat([torch.stack([torch.arange(rows), torch.zeros(rows, dtype=torch.int64)]), others], 1).repeat_interleave(depth, 1)
+    fibres = torch.arange(depth).repeat(places.shape[1] // depth)
+    A = ns.from_coo(torch.cat([places, fibres[None]]), torch.full((places.shape[1],), 0.1), (rows, columns, depth)).to("ssd")
+    vectors = [torch.ones({"k": depth, "i": rows}[letter]) for letter in text.split("->")[0][4:]]
+    total, exact = ns.einsum(text, A, *vectors, format="dense")[0].double(), rows * depth * ROW[0, 0].double()
+    assert float(abs(total - exact) / exact) <= 20 * EPSILON
