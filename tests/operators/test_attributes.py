@@ -216,7 +216,7 @@ REFUSED: dict[str, tuple[Callable[[Any], Any], str]] = {
     "layer_norm": (lambda A: F.layer_norm(A, (3,)), "normalise A.values"),
     "embedding": (lambda A: F.embedding(torch.tensor([0]), A), "use weight[index]"),
     "attention": (lambda A: F.scaled_dot_product_attention(A, A, A), "einsum with mask="),
-    "cov": (torch.cov, "A.T @ A"),
+    "cov": (torch.cov, "A @ A.T"),
     "anything else": (lambda A: torch.addcdiv(A, A, A), "use einsum, or .to_dense()"),
 }
 
@@ -318,3 +318,9 @@ def test_entries_of_a_parameter_can_be_assigned() -> None:
     assert weight.values.tolist() == [1.0, 0.0, 1.0]
     with pytest.raises(ns.UnsupportedError, match="write within torch"):
         weight[1, 1] = 2
+
+
+def test_the_suggested_covariance_is_torchs() -> None:
+    D = torch.tensor([[0.0, 2.0, 0.0, 1.0], [3.0, 0.0, 4.0, 0.0]])
+    A, n = ns.from_torch(D), D.shape[1]
+    torch.testing.assert_close(((A @ A.T).to_dense() - n * torch.outer(A.mean(1), A.mean(1))) / (n - 1), torch.cov(D))
