@@ -31,7 +31,7 @@ def rows(seed: int, set_to: Callable[[object, str, float], None]) -> None:
     set_to(tuning, "FAR_VALUES", 0 if seed // 4 % 2 else 4)
     for name, small, usual in (
         ("LONG_COLUMN", 2.0, 4096.0),
-        ("BLOCK_OF_LONGEST", 0.0, 256.0),
+        ("BLOCK_OF_LONGEST", 1.0, 256.0),
         ("MEASURED_ENTRIES", 2, 1 << 12),
         ("PEAK_HITS", 1, 16),
     ):
