@@ -49,7 +49,8 @@ def _at_entries(input: SparseTensor, other: Any, what: str) -> torch.Tensor:
         raise SizeError(f"{what} of {other}\n  into {input}: their patterns differ, and {PATTERNS}")
     if isinstance(alike, SparseTensor):
         return alike._values
-    dtype = torch.uint8 if input.dtype is torch.bool else input.dtype  # a product of bool may have a pattern of its own
+    # products of bool get a new pattern, products of numbers keep that of the input
+    dtype = torch.uint8 if input.dtype is torch.bool else input.dtype
     ones = input.with_values(torch.ones_like(input._values.detach(), dtype=dtype))
     product = mul(ones, other.to(input.dtype).to(dtype))
     values = product.values if isinstance(product, SparseTensor) else from_torch(product, input.format, copy=False).values

@@ -297,6 +297,7 @@ class Orders:
         summed = [var for var in order if var not in result]
         if not _is_rounded(stmt) or not cost.is_uneven(summed, walks, self.united, runs * survivors / places, facts):
             return total
+        # wide places are cleared first, and copied at the end
         return total + 2 * places if is_widened(stmt.lhs, order) else total * tuning.COST_INEXACT
 
     def looked_up(self, order: tuple[IndexVar, ...], walks: tuple[cost.SparseWalk, ...]) -> float:

@@ -87,9 +87,7 @@ class _Pass:
         longest = cost.longest_sum([var for var in inner if var not in assignment.lhs.indices], self.walks, self.united, facts)
         longest = longest if longest > tuning.UNEVEN_SUMS * average else average
         most = average / tuning.TERMS_PER_MOVE
-        if (
-            longest >= tuning.LONG_COLUMN
-        ):  # the sums are neither collected in a wider type nor read otherwise: moves may take as long as terms
+        if longest >= tuning.LONG_COLUMN:  # no wider type or other order keeps the sum exact, so moves may take as long as its terms
             most = max(most, min(longest / tuning.BLOCK_OF_LONGEST, average))
         count = int(min(longest / tuning.SCATTERED_BLOCK, most))
         if longest < tuning.LONG_SCATTERED_SUM or count < tuning.FEWEST_BLOCKS:

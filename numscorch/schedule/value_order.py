@@ -32,19 +32,21 @@ def order_values(stmt: Stmt, facts: Facts, target: Target = GENERIC, options: Op
     owners = {name: operands[access.tensor.shares or name] for name, access in operands.items() if access.tensor.has_values}
     times = {name: _times_read(stmt, operands[name], owner, facts) for name, owner in owners.items() if _is_in_another_order(owner, facts)}
     reordered = {name for name, reads in times.items() if reads <= tuning.REORDERED_READS}
+    sizes = {name: facts.count(owners[name].tensor.name)[1][-1] * operands[name].tensor.type.itemsize for name in reordered}
+    far = {name for name, size in sizes.items() if size > tuning.FAR_VALUES * target.own_cache}
     reasons = [
         f"{name} is stored as {facts.count(owners[name].tensor.name)[0].name}, and each value is read about {reads:.3g} times: "
         + ("through an array of places" if name in reordered else "gathered first")
+        + (", prefetched" if name in far else "")
         for name, reads in times.items()
     ]
     if not reasons:
         return None
 
     def marked(access: Access) -> Access:
-        if not access.tensor.has_values or access.tensor.name not in reordered:
-            return access
-        size = facts.count(owners[access.tensor.name].tensor.name)[1][-1] * access.tensor.type.itemsize
-        return access.with_changes(is_reordered=True, is_far=size > tuning.FAR_VALUES * target.own_cache)
+        name = access.tensor.name
+        is_read = access.tensor.has_values and name in reordered
+        return access.with_changes(is_reordered=True, is_far=name in far) if is_read else access
 
     return map_expr(stmt, marked), "; ".join(reasons)
 
