@@ -6,6 +6,7 @@ multiples of 64, so that a row of 16 floats occupies a single cache line.
 
 from __future__ import annotations
 
+import ctypes
 from math import prod
 from typing import Any
 
@@ -17,8 +18,7 @@ LARGEST = 1 << 26  # bytes of the largest pooled buffer
 POOL_BYTES = 1 << 28  # maximum number of bytes in the pool
 LINE = 64  # bytes of a cache line
 
-Memory = tuple[np.ndarray, int]  # a buffer and the address of its first cache line
-_free: dict[int, list[Memory]] = {}  # by size; pop and append need no lock and are safe during garbage collection
+_free: dict[int, list[Any]] = {}  # buffers by their bytes; pop and append need no lock and are safe during garbage collection
 
 
 def room(shape: int | tuple[int, ...], dtype: DTypeLike) -> np.ndarray:
@@ -33,7 +33,7 @@ def room(shape: int | tuple[int, ...], dtype: DTypeLike) -> np.ndarray:
     element = np.dtype(dtype)
     shape = (shape,) if isinstance(shape, int) else shape
     size = prod(shape) * element.itemsize
-    return np.asarray(Block(rounded_up(size), shape, element.str)) if SMALLEST <= size <= LARGEST else np.empty(shape, element)
+    return Block(shape, element, _pooled(rounded_up(size))) if SMALLEST <= size <= LARGEST else np.empty(shape, element)
 
 
 def rounded_up(size: int) -> int:
@@ -51,33 +51,29 @@ def release() -> None:
     _free.clear()
 
 
-class Block:
-    """The owner of a pooled buffer. ``np.asarray`` of it is an array whose views keep the buffer alive.
+class Block(np.ndarray):
+    """An array in a pooled buffer, which returns to the pool when the array and its views are deleted.
 
-    Args:
-        size: bytes of the buffer, rounded up.
-        shape: the shape of the array.
-        typestr: the data type in NumPy's array interface, such as ``<f4``.
+    The buffer is a ``ctypes.Array``. If it was a NumPy array, NumPy would let ``np.asarray`` of a block keep that array alive, not the block.
     """
 
-    __slots__ = ("__array_interface__", "memory")
-
-    def __init__(self, size: int, shape: tuple[int, ...], typestr: str):
-        self.memory = memory = _pooled(size)
-        self.__array_interface__: dict[str, Any] = {"version": 3, "shape": shape, "typestr": typestr, "data": (memory[1], False)}
+    __slots__ = ()
 
     def __del__(self) -> None:
         """Return the buffer to the pool. If the pool is full, drop the oldest sizes."""
-        size = self.memory[0].nbytes - LINE
+        buffer = self.base
+        if not isinstance(buffer, ctypes.Array):  # this is a view of a block, or an array computed from one
+            return
+        size = len(buffer)
         while sum([nbytes * len(buffers) for nbytes, buffers in list(_free.items())]) + size > POOL_BYTES:
             _free.pop(next(iter(_free)), None)
-        _free.setdefault(size, []).append(self.memory)
+        _free.setdefault(size, []).append(buffer)
 
 
-def _pooled(size: int) -> Memory:
-    """Take a buffer from the pool, or allocate one that has this size from its first cache line on."""
+def _pooled(size: int) -> Any:
+    """Take a buffer from the pool, or allocate one that starts with a cache line."""
     try:
         return _free[size].pop()
     except (KeyError, IndexError):
         memory = np.empty(size + LINE, np.uint8)
-        return memory, memory.ctypes.data + -memory.ctypes.data % LINE
+        return (ctypes.c_char * size).from_buffer(memory, -memory.ctypes.data % LINE)

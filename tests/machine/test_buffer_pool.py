@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import threading
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -44,6 +47,26 @@ def test_memory_is_not_reused_while_a_view_of_it_is_alive() -> None:
     leaf = torch.ones(N, N, requires_grad=True)
     (leaf * product(8.0)).sum().backward()
     assert bool((leaf.grad == 8).all()) and bool((saved == 6).all())
+
+
+@pytest.mark.parametrize(
+    "view_of",
+    [
+        np.asarray,
+        lambda array: array.view(np.ndarray),
+        lambda array: array[:9],
+        lambda array: array.T,
+        lambda array: torch.from_numpy(np.asarray(array)).numpy(),
+    ],
+)
+def test_each_view_of_an_array_keeps_its_memory(view_of: Callable[[np.ndarray], Any]) -> None:
+    array = buffer_pool.room(1 << 18, np.float32)
+    address = array.ctypes.data
+    view = view_of(view_of(array))
+    del array
+    assert buffer_pool.room(1 << 18, np.float32).ctypes.data != address
+    del view
+    assert buffer_pool.room(1 << 18, np.float32).ctypes.data in {address}
 
 
 def test_the_pool_is_bounded_and_can_be_released() -> None:
@@ -88,7 +111,7 @@ def test_results_with_new_patterns_reuse_memory() -> None:
     first, second = (ns.einsum("ij,jk->ik", A, full) for _ in range(2))
     assert addresses(first).isdisjoint(addresses(second))
     del first
-    pooled = {address for blocks in buffer_pool._free.values() for _, address in blocks}
+    pooled = {ctypes.addressof(buffer) for buffers in buffer_pool._free.values() for buffer in buffers}
     third = ns.einsum("ij,jk->ik", A, full)
     assert addresses(third) <= pooled
     assert all(torch.equal(tensor.to_dense(), torch.ones(N, N)) for tensor in (second, third))
@@ -97,9 +120,9 @@ def test_results_with_new_patterns_reuse_memory() -> None:
 def test_reused_memory_is_not_read_before_it_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
     pooled = buffer_pool._pooled
 
-    def poisoned(size: int) -> buffer_pool.Memory:
+    def poisoned(size: int) -> Any:
         memory = pooled(size)
-        memory[0].fill(0xFF)  # NaN, and -1 as a coordinate
+        ctypes.memset(memory, 0xFF, size)  # NaN, and -1 as a coordinate
         return memory
 
     monkeypatch.setattr(buffer_pool, "_pooled", poisoned)
