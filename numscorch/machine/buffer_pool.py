@@ -54,7 +54,7 @@ def release() -> None:
 class Block(np.ndarray):
     """An array in a pooled buffer, which returns to the pool when the array and its views are deleted.
 
-    The buffer is a ``ctypes.Array``. If it was a NumPy array, NumPy would let ``np.asarray`` of a block keep that array alive, not the block.
+    The buffer is a ``ctypes.Array``. If it was a NumPy array, ``np.asarray`` of a block would keep that array alive, not the block.
     """
 
     __slots__ = ()
@@ -75,5 +75,5 @@ def _pooled(size: int) -> Any:
     try:
         return _free[size].pop()
     except (KeyError, IndexError):
-        memory = np.empty(size + LINE, np.uint8)
+        memory: Any = np.empty(size + LINE, np.uint8)
         return (ctypes.c_char * size).from_buffer(memory, -memory.ctypes.data % LINE)
