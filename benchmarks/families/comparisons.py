@@ -15,7 +15,7 @@ from scipy import sparse
 
 import numscorch as ns
 from numscorch.measuring.turns import Function
-from numscorch.sparsify import n_m_g, sparsify
+from numscorch.sparsify import n_m_g, sparsify, topk
 
 from .. import generated
 from ..bars import LARGE
@@ -167,7 +167,7 @@ def triangles(choice: Choice) -> Iterator[Comparison]:
 
 
 def top(choice: Choice) -> Iterator[Comparison]:
-    """The largest entries of each row of A A^T; values are positive, so that no entry that isn't stored is among them."""
+    """The largest entries of each row of A A^T."""
     for case in choice.matrices(lambda case: case.products(transposed=True) <= MOST_PRODUCTS and case.shape[0] >= TOP):
         A = case.tensor.with_values(case.tensor.values.abs())
         peers = choice.functions("topn", A.to_scipy(), A.t().to(ns.CSR).to_scipy(), TOP)
@@ -175,7 +175,7 @@ def top(choice: Choice) -> Iterator[Comparison]:
 
 
 def _largest(A: ns.SparseTensor) -> Any:
-    return ns.topk(ns.einsum("ij,kj->ik", A, A), TOP, 1)
+    return ns.einsum("ij,kj->ik", A, A, sparsifier=topk(TOP))
 
 
 # ---- tensors
@@ -218,8 +218,7 @@ def stored_values(result: Any) -> Any:
 
 def largest_values(result: Any) -> np.ndarray:
     """The largest values of each row in descending order; 0 where a row has fewer."""
-    if not sparse.issparse(result):
-        return np.asarray(result.values)
+    result = result.to(ns.CSR).to_scipy() if isinstance(result, ns.SparseTensor) else result
     values = np.zeros((result.shape[0], TOP), np.float32)
     for row, (start, end) in enumerate(zip(result.indptr[:-1], result.indptr[1:], strict=True)):
         values[row, : end - start] = -np.sort(-result.data[start:end])

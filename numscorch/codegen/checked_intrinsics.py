@@ -150,6 +150,17 @@ def ordered_pairs(listed: Checked, values: Checked, count: int) -> None:
         part[:count] = part[:count][order]
 
 
+def keep_largest(listed: Checked, values: Checked, count: int, most: int, beside: int, packed: int) -> int:
+    """Keep the entries of largest magnitude in a list, of equal ones those with the largest coordinates; return their number."""
+    coordinates = listed.array[:count].copy()
+    own = values.array[:count].copy() if beside else values.array[coordinates]
+    kept = np.lexsort((coordinates, abs(own).astype(np.float32) if packed else abs(own)))[max(count - most, 0) :]
+    listed.array[: len(kept)] = coordinates[kept]
+    if beside:
+        values.array[: len(kept)] = own[kept]
+    return len(kept)
+
+
 def combined(listed: Checked, values: Checked, count: int) -> int:
     """Sort the listed coordinates, sum the values of equal ones in the order of insertion; return the number of distinct ones.
 
@@ -224,6 +235,7 @@ TWINS: dict[str, Any] = {
     "accumulate": accumulate,
     "appended": appended,
     "combined": combined,
+    "keep_largest": keep_largest,
     "largest": largest,
     "add": lambda a, b: a + b,
     "carray": lambda array, shape: array.array.reshape(shape),

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
 from numba import config
+from numpy import float32, int32, int64
 
 from ..ir.function_table import FUNCTIONS, WHOLE
 from ..ir.hash_table import MULTIPLIER
@@ -185,6 +186,63 @@ def by_bits(listed: Any, count: int, size: int) -> None:
 def ordered_pairs(listed: Any, values: Any, count: int) -> None:
     """Sort the listed coordinates, and their values with them."""
     sort(listed, values, 0, count)
+
+
+@jitted
+def ranks_above(listed: Any, values: Any, at: int, other: int, beside: int, packed: int) -> Any:
+    """Whether the entry at one place of a list has a larger magnitude than another, or the same and a larger coordinate; NaN is largest."""
+    if packed:
+        return listed[at] > listed[other]
+    first, second = abs(values[at if beside else listed[at]]), abs(values[other if beside else listed[other]])
+    if first == second or (first != first and second != second):
+        return listed[at] > listed[other]
+    return first > second or first != first
+
+
+@jitted
+def exchange(listed: Any, values: Any, at: int, other: int, beside: int) -> None:
+    """Exchange two entries of a list."""
+    listed[at], listed[other] = listed[other], listed[at]
+    if beside:
+        values[at], values[other] = values[other], values[at]
+
+
+@jitted
+def sift(listed: Any, values: Any, at: int, size: int, beside: int, packed: int) -> None:
+    """Move an entry of a heap below all entries that rank lower; the root of the heap ranks lowest."""
+    while 2 * at + 1 < size:
+        lowest = 2 * at + 1
+        if lowest + 1 < size:
+            lowest += ranks_above(listed, values, lowest, lowest + 1, beside, packed)
+        if ranks_above(listed, values, lowest, at, beside, packed):
+            return
+        exchange(listed, values, at, lowest, beside)
+        at = lowest
+
+
+@jitted
+def keep_largest(listed: Any, values: Any, count: int, most: int, beside: int, packed: int) -> int:
+    """Keep the ``most`` entries of largest magnitude in a list, of equal ones those with the largest coordinates; return their number.
+
+    The values lie ``beside`` their coordinates, or in a dense row. If ``packed``, they are compared as float32, and coordinates have at
+    most 32 bits: the bits of a magnitude and a coordinate form a key while entries are compared. O(count log most).
+    """
+    if count <= most:
+        return count
+    if packed:
+        for at in range(count):
+            bits = float32(abs(values[at if beside else listed[at]])).view(int32)
+            listed[at] = int64(bits) << 32 | listed[at]
+    for at in range(most // 2 - 1, -1, -1):
+        sift(listed, values, at, most, beside, packed)
+    for at in range(most, count):
+        if ranks_above(listed, values, at, 0, beside, packed):
+            exchange(listed, values, at, 0, beside)
+            sift(listed, values, 0, most, beside, packed)
+    if packed:
+        for at in range(most):
+            listed[at] &= (1 << 32) - 1
+    return most
 
 
 @jitted

@@ -21,7 +21,7 @@ from .result_assembly import Stage
 from .workspaces import workspaces_of
 
 ROUTINES = (
-    *("carry", "collect", "combined", "emptied", "empty_places", "entered", "insert", "ordered", "ordered_pairs"),
+    *("carry", "collect", "combined", "emptied", "empty_places", "entered", "insert", "keep_largest", "ordered", "ordered_pairs"),
     *("outranked", "padded", "seek", "truth"),
 )
 MODULES = {  # the module of each function that kernels call; functions that are not listed are intrinsics
@@ -134,7 +134,8 @@ def describe(access: ix.Access) -> str:
     moved = f", {'far ' if tensor.is_far else ''}values in another order" if tensor.is_reordered else ""
     shared = f", the pattern of {tensor.shares}" if tensor.shares else ""
     largest = f", the {tensor.largest[0]} largest of every {tensor.largest[1]}" if tensor.largest else ""
-    return f"{tensor.name}: {tensor.format.name} {tensor.dtype}, {tensor.index_dtype} indices{moved}{shared}{largest}"
+    most = f", the {tensor.most} largest of each row" if tensor.most else ""
+    return f"{tensor.name}: {tensor.format.name} {tensor.dtype}, {tensor.index_dtype} indices{moved}{shared}{largest}{most}"
 
 
 def _imports(program: KernelBody) -> str:

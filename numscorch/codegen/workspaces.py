@@ -21,7 +21,7 @@ from ..ir.assembled import around_result
 from ..ir.functions import counts_absent, is_zero, start_of
 from ..ir.level import Level
 from ..ir.loop import Accumulate, Assign, BinOp, Block, Const, Do, Expr, For, If, Stmt, Store, Var, call, mul, rewrite
-from ..ir.workspace_levels import Cleared, Flagged, Hashed, Held, Listed, ListWorkspace, Sorted, Workspace
+from ..ir.workspace_levels import Cleared, Flagged, Hashed, Held, Listed, ListWorkspace, PackedWorkspace, Sorted, Workspace
 from .environment import Env, Lanes, Lower, clear, size_of
 from .expressions import joined, lower_product
 from .result_assembly import MOST_ENTRIES
@@ -81,11 +81,13 @@ def lower_workspace(stmt: ix.Where, env: Env, lower: Lower) -> Block:
     fill = (*_empty(stmt.producer, space, env, lower), Assign(count, Const(0)), *lower(stmt.producer, env))
     if has_level(space.tensor, Sorted):
         fill = (*fill, Assign(count, call("combined", _part(name, "list"), _part(name, "vals"), count)))
+    most = assembly.access.tensor.most
     if assembly.counting:
-        return (*fill, Accumulate(assembly.counters[-1], count))
+        return (*fill, Accumulate(assembly.counters[-1], call("min", count, Const(most)) if most else count))
+    keep = (_keep_largest(space, assembly.access.tensor),) if most else ()
     is_in_order = has_level(space.tensor, Sorted) or not assembly.access.tensor.is_assembled or not assembly.format.levels[-1].is_ordered
     sort = () if is_in_order else (_sort_list(space),)
-    return (*fill, *join, *sort, *lower(stmt.consumer, replace(env, operands=(*env.operands, space))))
+    return (*fill, *join, *keep, *sort, *lower(stmt.consumer, replace(env, operands=(*env.operands, space))))
 
 
 def _insertions(producer: ix.Stmt, name: str, env: Env, lower: Lower) -> Block:
@@ -145,8 +147,16 @@ def _sort_list(space: ix.Access) -> If:
     return If(Const(1) < count, (do,))
 
 
+def _keep_largest(space: ix.Access, result: ix.TensorVar) -> Assign:
+    """Keep the values of largest magnitude in a list. They lie beside their coordinates, or in a dense row."""
+    listed, values, count = (_part(space.tensor.name, part) for part in ("list", "vals", "count"))
+    is_beside, is_packed = has_level(space.tensor, PackedWorkspace), result.dtype == "float32" and result.index_dtype == "int32"
+    return Assign(count, call("keep_largest", listed, values, count, Const(result.most), Const(int(is_beside)), Const(int(is_packed))))
+
+
 def insert(stmt: ix.Assignment, env: Env) -> Block:
     """Add to a workspace's value. The first term at a coordinate appends the coordinate to the list."""
+    stmt = replace(stmt, op="+=") if stmt.op == "=" else stmt  # the sum of a register, which is the only term
     name, counting = stmt.lhs.tensor.name, env.assembly.counting
     if env.assembly.bounding:  # one counter for all rows in the room stage, so that row loops can fuse
         return (Accumulate(MOST_ENTRIES if env.assembly.stage == "room" else _part(name, "bound"), Const(1)),)

@@ -74,7 +74,8 @@ def einsum(
             else. ``parallelize()`` and ``vectorize()`` without arguments disable these transformations.
         sparsifier: a sparsifier of ``numscorch.sparsify``. The result stores only the entries that it keeps, in the format of
             ``sparsify`` or in ``format``. With streaming sparsifiers and ``n_m``, the kernel prunes the result while computing it, so the
-            complete result is never materialized; ``explain`` reports the exceptions and their reasons.
+            complete result is never materialized; with ``topk`` of the rows of a product of sparse tensors, it keeps the largest entries
+            when a row is complete, and rows stay unordered without ``format``. ``explain`` reports the exceptions and their reasons.
 
     Returns:
         A torch tensor, or a SparseTensor for a sparse result (a torch sparse tensor if all operands are torch's).

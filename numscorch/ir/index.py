@@ -76,6 +76,8 @@ class TensorVar:
             entries for which the condition holds are stored.
         largest: (n, m) if a result that prunes stores only the n largest of every m consecutive entries along the last
             dimension, by absolute value.
+        most: the number of entries that an assembled result stores of each row, at most: the largest ones by absolute value, and of
+            equal ones the last; 0 if it stores all.
     """
 
     name: str
@@ -89,6 +91,7 @@ class TensorVar:
     is_returned: bool = False
     prunes: bool = False
     largest: tuple[int, int] | None = None
+    most: int = 0
 
     @property
     def type(self) -> DType:

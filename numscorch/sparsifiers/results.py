@@ -15,21 +15,23 @@ import torch
 
 from ..errors import UnsupportedError
 from ..frontend.parser import parse_einsum
-from ..frontend.requests import NAMES, Form
+from ..frontend.requests import ANY_FORM, NAMES, Form, Request
 from ..frontend.statements import ProgramPart, parse_program, tensor_names
 from ..ir.format import NM, Format, as_format, dense
+from ..ir.index import is_product
 from ..programs import traced_calls as traced_calls  # registers the traceable functions
 from ..programs.evaluation import computed, evaluate_parts
 from ..programs.fusion import NotFused
 from ..programs.operands import EinsumCall, call_form, check_is_tensor, in_autocast
 from ..programs.pairing import spelled_einsum
 from ..programs.tracing import Stop, Traced, TracedNode, Tracer, at_work
+from ..schedule.facts import AUTOMATIC
 from ..tensors.modes import in_transform
 from ..tensors.parameter import unwrapped
 from ..tensors.pattern import Pattern
 from ..tensors.sparse_tensor import SparseTensor
 from .base import Kind, kept_by, kind_of, named
-from .patterned import n_m
+from .patterned import n_m, topk
 from .registration import Registered
 from .sparsify import sparsify, usual_format
 
@@ -170,6 +172,8 @@ def evaluate_sparsified(text: str, given: Mapping[str, Any], sparsifier: Any, fo
     kept: SparseTensor = result[parts[-1].name]
     if bool(kept.values.isnan().any()):
         return sparsify(evaluate_parts(text, given, None), sparsifier, format)  # most sparsifiers raise on NaN
+    if format is None and parts[-1].request.form.most:
+        return kept
     wanted = usual_format(sparsifier, kept.ndim) if format is None else as_format(format)
     in_blocks = _in_blocks(kept, parts[-1].request.form.largest, wanted)
     return kept.to(wanted) if in_blocks is None else in_blocks
@@ -185,7 +189,7 @@ def _in_blocks(kept: SparseTensor, largest: tuple[int, int] | None, format: Form
 
 
 def pruned(text: str, given: Mapping[str, Any], sparsifier: Any) -> tuple[tuple[ProgramPart, ...], dict[str, torch.Tensor]] | str:
-    """Append a pruning part to a program, or say why there is none.
+    """Append a pruning part to a program, or have its last part keep the largest entries of each row; else say why not.
 
     Returns:
         the program whose last part stores the kept entries, and the operands of its rule; or, as text, the reason why a
@@ -193,6 +197,8 @@ def pruned(text: str, given: Mapping[str, Any], sparsifier: Any) -> tuple[tuple[
     """
     try:
         dtype, order = _kernel_dtype(text, given)
+        if isinstance(sparsifier, topk) and type(sparsifier).__call__ is topk.__call__:
+            return _selecting(text, given, sparsifier), {}
         rule, numbers = ruled(sparsifier, order)
     except NotFused as why:
         return str(why)
@@ -247,6 +253,30 @@ def _kernel_dtype(text: Any, given: Mapping[str, Any]) -> tuple[torch.dtype, int
     if torch.is_grad_enabled() and any(getattr(getattr(operand, "values", operand), "requires_grad", False) for operand in values):
         raise NotFused("gradients flow to its operands")
     return dtypes.pop(), order
+
+
+def _selecting(text: str, given: Mapping[str, Any], sparsifier: topk) -> tuple[ProgramPart, ...]:
+    """Return the product of sparse matrices of which a kernel keeps the largest entries of each row, when a row is complete.
+
+    Raises:
+        NotFused: it is no such product, or rows have fewer entries than are kept.
+    """
+    *before, part = parse_program(text)
+    request, operands = part.request, [unwrapped(given[name]) for name in part.operands if name in given]
+    order = len(request.subscripts.result)
+    is_sum = request.op in ("=", "+=") and is_product(request.expr) and request.options == AUTOMATIC and request.form == ANY_FORM
+    if before or not is_sum or not all(isinstance(o, SparseTensor) and o.format.is_plain and not o.format.is_dense for o in operands):
+        raise NotFused("it is blocking, and kernels keep the largest entries of rows only in products of sparse tensors without blocks")
+    sizes = request.subscripts.sizes([operand.shape for operand in operands])
+    if order != 2 or sparsifier.dim not in (-1, 1) or not 0 < sparsifier.k <= sizes[request.subscripts.result[-1]]:
+        raise NotFused("kernels keep the largest entries only of rows of a matrix, and at least one")
+    return (replace(part, request=_limited(request, sparsifier.k)),)
+
+
+@lru_cache(maxsize=256)
+def _limited(request: Request, most: int) -> Request:
+    """Return the request that keeps at most so many entries of each row."""
+    return replace(request, form=Form(most=most))
 
 
 @lru_cache(maxsize=256)

@@ -83,7 +83,7 @@ UNFUSED: dict[str, tuple[Any, str]] = {
     "magnitude": (magnitude(0.5), "it is materializing"),
     "random": (random(0.5, seed=0), "it is materializing"),
     "a callable": (lambda t: t > 0, "it is materializing"),
-    "topk": (topk(2), "it is blocking, and kernels support only the blocks of n_m"),
+    "topk": (topk(2), "it is blocking, and kernels keep the largest entries of rows only in products of sparse tensors without blocks"),
     "of 4 rows": (n_m(1, 2, rows=4), "it is blocking, and kernels support only the blocks of n_m"),
     "numpy": (by_numpy, "it does not return a comparison|raises|float of a tensor"),
 }
