@@ -242,6 +242,7 @@ TWINS: dict[str, Any] = {
     "at_most": lambda a, b: -1 if a <= b else 0,
     "dot": dot,
     "dots": dots,
+    "every": lambda array, index, at, step, lanes: load(array, index, step * lanes)[at::step],
     "first_lanes": lambda new, old, count: np.where(np.arange(len(old)) < count, new, old),
     "fma": lambda a, b, c: a * b + c,
     "gather": gather,

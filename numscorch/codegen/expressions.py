@@ -250,6 +250,9 @@ def gathered_product(expr: Expr, var: IndexVar, it: Iterator, lanes: int, env: E
 def _gathered(access: Access, var: IndexVar, it: Iterator, lanes: int, env: Env) -> LoopExpr:
     values = Var(f"{access.tensor.name}_vals")
     if it.name in (access.tensor.name, access.tensor.shares):
+        if env.kind is not None and env.copy is not None:  # the values of a column lie side by side
+            each = len(env.kind.rows)
+            return call("every", values, it.position * each, Const(env.copy[1]), Const(each), lanes)
         first = env.beside(access.tensor, it.position)
         if access.tensor.is_reordered:
             return call("gather", values, Const(0), Const(1), order_of(access.tensor), first, lanes)

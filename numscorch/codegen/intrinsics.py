@@ -129,6 +129,21 @@ def load(typingctx: Any, array: Any, index: Any, lanes: Any, count: Any = None, 
     return tile(array, types.unliteral(index), lanes, optional(count), optional(types.unliteral(left))), codegen
 
 
+@intrinsic(prefer_literal=True)
+def every(typingctx: Any, array: Any, index: Any, at: Any, step: Any, lanes: Any) -> Any:
+    """array[index + at : index + step * lanes : step], chosen from ``step`` whole registers."""
+    tile, apart = RegisterTile(array.dtype, lanes.literal_value), step.literal_value
+    chosen = range(at.literal_value, apart * tile.lanes, apart)
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        wide = ir.VectorType(context.get_value_type(array.dtype), apart * tile.lanes)
+        ((place,), align) = _places(builder, args[0], args[1], wide, 1), _align(tile.vector)
+        whole = builder.load(place, align=align)
+        return _shuffled(builder, whole, whole, chosen)
+
+    return tile(array, types.unliteral(index), at, step, lanes), codegen
+
+
 @intrinsic
 def prefetch(typingctx: Any, array: Any, index: Any) -> Any:
     """Load the cache line of array[index] into the nearest cache; the index may be outside the array."""

@@ -7,11 +7,12 @@ from dataclasses import replace
 from ..ir import index as ix
 from ..ir.dtype import DTYPES
 from ..ir.level import Segment
-from ..ir.loop import Assign, BinOp, Block, Const, Do, Expr, For, Stmt, Var, call
+from ..ir.loop import Accumulate, Assign, BinOp, Block, Const, Do, Expr, For, Stmt, Var, call
 from ..ir.workspace_levels import Held
 from ..schedule import tuning
 from .coiteration import at_position
-from .environment import Env, Iterator, Lower, TableKind
+from .environment import Env, Iterator, Lower, TableKind, partial_register
+from .expressions import gathered_product
 from .unrolling import interleaved
 from .workspaces import has_level
 
@@ -35,12 +36,34 @@ def lower_kinds(stmt: ix.Forall, env: Env, lower: Lower) -> Block:
     (start, end), size = env.bounds(stmt.var), it.level.kind_chunk
     step = at_position(stmt.var, it, it.position, env, lambda known: lower(stmt.body, known))
     whole, part = (it.level.kind_starts(it.mode, chunk, is_whole)[number : number + 2] for is_whole in (True, False))
-    in_chunk = (*_prefetched(it, whole[0]), For(it.position, whole[0], whole[1], step))
+    clears, sums = list[Stmt](), list[Stmt]()
+    walk = For(it.position, whole[0], whole[1], step)
+    if lanes := getattr(stmt.tag, "lanes", 0):
+        clears, step_of_lanes, sums = _in_lanes(stmt, it, lanes, env)
+        walk = For(it.position, whole[0], whole[1], step_of_lanes, step=Const(lanes))
+    in_chunk = (*_prefetched(it, whole[0]), walk)
     in_part = (Assign(first, part[0]), Assign(stop, part[1]), For(it.position, first, stop, step))
     return (
+        *clears,
         For(chunk, start if start == Const(0) else start // size, end // size, in_chunk),
         For(chunk, end // size, (end + (size - 1)) // size, in_part),
+        *sums,
     )
+
+
+def _in_lanes(stmt: ix.Forall, it: Iterator, lanes: int, env: Env) -> tuple[list[Stmt], Block, list[Stmt]]:
+    """Return the code that clears a register for each row, that adds a register of positions to each, and that sums their lanes."""
+    clears, steps, sums, rows = list[Stmt](), list[Stmt](), list[Stmt](), stmt.body
+    if not isinstance(rows, ix.Forall):
+        raise TypeError(f"{stmt} has no loop over the rows of a kind")
+    for at, (row, _) in enumerate(_coordinates(rows, env)):
+        inner, added = replace(env, copy=(rows.var, at)), next(ix.assignments(_at(rows.body, rows.var, row)))
+        register = inner.registers[added.lhs.tensor.name]
+        total, terms = partial_register(register.name), gathered_product(added.rhs, stmt.var, it, lanes, inner)
+        clears.append(Assign(total, call("splat", Const(0.0, added.lhs.tensor.dtype), lanes)))
+        steps.append(Assign(total, terms.added_to(total)))
+        sums.append(Accumulate(register, call("hsum", total)))
+    return clears, tuple(steps), sums
 
 
 def _prefetched(it: Iterator, first: Expr) -> Block:

@@ -91,8 +91,8 @@ def run_to_place(result: Access) -> list[IndexVar]:
 def visits_once(result: Access, operands: Sequence[Access], variables: Sequence[IndexVar], united: bool = False) -> bool:
     """Whether loops over these variables visit each entry of the result once, to store it.
 
-    This holds if the result's variables determine all other variables, and it stores all entries of a row. If ``united``, the right side is not 0 where an operand is
-    absent, so that the loop over the coordinate of a singleton level takes further steps.
+    This holds if the result's variables determine all other variables, and it stores all entries of a row. If ``united``, the right
+    side is not 0 where an operand is absent, so that the loop over the coordinate of a singleton level takes further steps.
     """
     known, used = set(result.indices), set(variables)
     return not result.tensor.most and known <= used and used - known <= _determined(operands, known, united)

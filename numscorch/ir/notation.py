@@ -85,7 +85,7 @@ TAGS: tuple[tuple[str, Callable[..., Tag]], ...] = (
     (rf"block_forall<{COUNT}>", lambda count: Blocks(int(count))),
     (rf"jam_forall<{COUNT}(, rest)?>", lambda times, rest: Jam(int(times), bool(rest))),
     (rf"transpose_forall<{COUNT}>", lambda lanes: Transpose(int(lanes))),
-    (r"specialize_forall<(kinds|tiles|coordinates)>", Specialize),
+    (rf"specialize_forall<(kinds|tiles|coordinates)(?:, {COUNT})?>", lambda over, lanes: Specialize(over, int(lanes or 0))),
 )
 
 

@@ -30,7 +30,7 @@ class BaseTag:
     def __str__(self) -> str:
         spelling = self.spelling or f"{type(self).__name__.lower()}_forall"
         values = [(field.name, getattr(self, field.name)) for field in fields(self)]
-        arguments = [name if value is True else str(value) for name, value in values if value is not False]
+        arguments = [name if value is True else str(value) for name, value in values if value]
         return f"{spelling}<{', '.join(arguments)}>" if arguments else spelling
 
 
@@ -180,9 +180,11 @@ class Specialize(BaseTag):
         over: ``tiles``: the body once per kind; the inner loop over the same variable is restricted to the positions of the kind.
             ``kinds``: a loop over the positions of the current kind, chunk by chunk. ``coordinates``: one copy per coordinate of
             the current kind, with separate registers; all coordinates are known when the kernel is generated.
+        lanes: of ``kinds``: so many positions are the lanes of a register, if not 0.
     """
 
     over: Literal["kinds", "tiles", "coordinates"]
+    lanes: int = 0
 
 
 @dataclass(frozen=True, slots=True)

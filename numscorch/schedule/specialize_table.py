@@ -8,7 +8,7 @@ result. No index of a row is loaded, and nothing is scattered (STen, section 5).
 from __future__ import annotations
 
 from dataclasses import replace
-from math import prod
+from math import gcd, prod
 
 from ..ir.format import Format
 from ..ir.index import (
@@ -21,6 +21,8 @@ from ..ir.index import (
     Tile,
     Vector,
     Where,
+    accesses_in,
+    is_product,
     unwrap,
     wrap,
 )
@@ -32,6 +34,7 @@ from .tiles import tiled
 from .vector import narrowed
 from .workspace import free_names
 
+FEWEST_LANES = 4  # of a register of gathered columns
 Table = tuple[tuple[int, ...], ...]  # the rows of each kind
 
 
@@ -72,14 +75,18 @@ def specialize_table(stmt: Stmt, facts: Facts, target: Target = GENERIC, options
             last = [replace(loop, tag=narrowed(loop.var, loop.tag, registers, facts))]
         elif facts.extent(loop.var) > 1:
             return None  # its coordinates fill no register
-    kinds = replace(columns, tag=Specialize("tiles"), body=_sum_in_registers(columns, rows, free_names(loops)[0], body, table))
+    chunk = chooser.tensor.format.levels[-2].kind_chunk
+    lanes = _lanes(body, columns, rows, chunk // len(table), target) if width == 1 else 0
+    kinds = replace(columns, tag=Specialize("tiles"), body=_sum_in_registers(columns, rows, free_names(loops)[0], body, table, lanes))
     outer = [loop for loop in outer if not isinstance(loop.tag, Tile)]  # the new tiles replace larger ones
     blocks, around = ([loop for loop in outer if (loop.var in chooser.indices) == is_inside] for is_inside in (True, False))
     nest = wrap([*blocks, *last], kinds)
     why = f"a table gives {rows.var} for each kind of {columns.var}: {len(table[0])} x {registers} registers sum a kind"
-    size, chunk = width * body.lhs.tensor.type.itemsize, chooser.tensor.format.levels[-2].kind_chunk
+    if lanes:
+        why = f"{why}; {lanes} columns fill a register"
+    size = width * body.lhs.tensor.type.itemsize
     sizes = {columns.var: max(tuning.TABLE_TILE // size // chunk, 1) * chunk, **{loop.var: width for loop in last}}
-    if width == 1 and chunk < facts.extent(columns.var) and options.tile is None:  # the sums of several kinds are in flight
+    if width == 1 and not lanes and chunk < facts.extent(columns.var) and options.tile is None:  # the sums of several kinds are in flight
         nest, sizes = wrap([*blocks, *last], tiled(kinds, columns.var, chunk)), {}
     if blocks and prod(facts.extent(loop.var) for loop in around) >= tuning.SHARED_COORDINATES:  # else blocks run in parallel
         sizes[blocks[-1].var] = max(int(target.own_cache / 2 / size / facts.extent(rows.var)), 1)
@@ -104,8 +111,17 @@ def registers_of_a_row(table: Table, target: Target) -> int:
     return registers
 
 
-def _sum_in_registers(columns: Forall, rows: Forall, name: str, body: Assignment, table: Table) -> Where:
+def _lanes(body: Assignment, columns: Forall, rows: Forall, group: int, target: Target) -> int:
+    """Number of columns of a group whose values fill a register; 0 if there are too few, or a factor can't be gathered."""
+    dense = [access for access in accesses_in(body.rhs) if access.tensor.is_dense]
+    is_gathered = all(rows.var not in access.indices for access in dense) and any(columns.var in access.indices for access in dense)
+    lanes = gcd(group, target.lanes(body.lhs.tensor.dtype)) if body.lhs.tensor.type.in_registers and is_product(body.rhs) else 0
+    return lanes if lanes >= FEWEST_LANES and is_gathered and len(dense) == len(accesses_in(body.rhs)) - 1 else 0
+
+
+def _sum_in_registers(columns: Forall, rows: Forall, name: str, body: Assignment, table: Table, lanes: int) -> Where:
     """Sum the rows of a kind in registers, and add the sums to the result."""
     space = Access(TensorVar(name, Format((Held(1 + max(map(max, table))),)), body.lhs.tensor.dtype), (rows.var,))
-    sum_nest = replace(columns, tag=Specialize("kinds"), body=replace(rows, tag=Specialize("coordinates"), body=replace(body, lhs=space)))
+    each_row = replace(rows, tag=Specialize("coordinates"), body=replace(body, lhs=space))
+    sum_nest = replace(columns, tag=Specialize("kinds", lanes), body=each_row)
     return Where(replace(rows, tag=Specialize("coordinates"), body=Assignment(body.lhs, space, "+=")), sum_nest)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import pickle
 from itertools import combinations
-from math import comb
+from math import comb, gcd
 from typing import Any
 
 import pytest
@@ -252,6 +252,23 @@ def test_one_vector_is_summed_by_combination(parameters: tuple[int, int, int], r
                 result.fill_(torch.nan)  # the memory is reused
         schedule_text = str(make_plan(einsum_request("oj,j->o", (2, 1)), (stored, x[0]), None).steps[-1].stmt)
     assert rows * columns == 0 or "specialize_forall<tiles>" in schedule_text
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("expression", ["oj,j->o", "oj,bj->bo", "o,oj,j->o", "oj,j,j->o"])
+@pytest.mark.parametrize("parameters", [(2, 4, 4), (2, 4, 16), (1, 4, 8), (3, 4, 12), (1, 10, 16), (1, 4, 6)])
+@pytest.mark.parametrize("columns", [11, 300])
+def test_columns_of_one_vector_fill_registers(parameters: tuple[int, int, int], expression: str, dtype: torch.dtype, columns: int) -> None:
+    W, x, scale = drawn(22, columns).to(dtype), drawn(columns).to(dtype), drawn(22).to(dtype)
+    S = sparsify(W, n_m_g(*parameters))
+    operands = {"oj,bj->bo": (S, x[None]), "o,oj,j->o": (scale, S, x), "oj,j,j->o": (S, x, x)}.get(expression, (S, x))
+    expected = torch.einsum(expression, *(o.to_dense() if isinstance(o, ns.SparseTensor) else o for o in operands))
+    torch.testing.assert_close(ns.einsum(expression, *operands), expected, rtol=1e-4, atol=1e-4)
+    with uncompiled():
+        torch.testing.assert_close(ns.einsum(expression, *operands), expected, rtol=1e-4, atol=1e-4)
+    lanes = host().lanes("float32" if dtype is torch.float32 else "float64")
+    fits = gcd(parameters[2], lanes) >= 4 and expression != "o,oj,j->o"  # the scale differs between the rows of a kind
+    assert ("specialize_forall<kinds, " in str(ns.explain(expression, *operands))) == fits
 
 
 def test_blocks_run_in_parallel_if_there_are_few_panels() -> None:
