@@ -197,11 +197,22 @@ def _only_walks(body: Block, start: Var, end: Var) -> bool:
     """Whether a body only loads registers and walks the entries of its row, so that an empty row can skip it."""
     loads = [s for s in body if isinstance(s, Assign) and isinstance(s.value, Call) and s.value.function == "load"]
     ends = {start, end} | {s.var for s in body if isinstance(s, Assign) and _is_split(s.value, start, end)}
-    walks = [s for s in body if isinstance(s, For) and {s.start, s.stop} <= ends]
-    rest = [s for s in body if not isinstance(s, For)]
+    walks = [s for s in body if _walks(s, ends, end)]
+    rest = [s for s in body if not isinstance(s, For | If)]
     names = {s.var.name for s in rest if isinstance(s, Assign)}
     known = all(isinstance(s, Assign) and not names_in(s.value) & names - {var.name for var in ends} for s in rest)
     return bool(loads) and known and len(walks) + len(rest) == len(body)
+
+
+def _walks(stmt: Stmt, ends: set[Var], end: Var) -> bool:
+    """Whether a statement is a loop over entries of a row, or handles one entry if the row has it."""
+    match stmt:
+        case For(_, start, stop):
+            return {start, stop} <= ends
+        case If(BinOp("<", position, stop), _, ()):
+            return stop == end and bool(names_in(position) & {var.name for var in ends})
+        case _:
+            return False
 
 
 def _is_split(value: Expr, start: Var, end: Var) -> bool:

@@ -36,6 +36,7 @@ from ..ir.loop import (
     expressions,
     map_stmt,
     walk,
+    walk_block,
 )
 from ..schedule import tuning
 from .coiteration import at_position
@@ -61,13 +62,7 @@ def lower_unrolled(stmt: ix.Forall, times: int, env: Env, lower: Lower) -> Block
     zero = clear(target, env)[0].value
     steps = [_step(stmt, it, it.position + u, env.with_register(target.name, register), lower) for u, register in enumerate(copies)]
     clears = tuple(Assign(register, zero) for register in copies[1:])
-    if times <= tuning.MOST_IFS:  # few positions take no loop, whose end would be mispredicted
-        remainder: Block = tuple(
-            If(_split(it) + u < it.end, _step(stmt, it, _split(it) + u, env.with_register(target.name, register), lower))
-            for u, register in enumerate(copies[:-1])
-        )
-    else:
-        remainder = (_one_by_one(stmt, it, env, lower),)
+    remainder = _remainder(stmt, it, [env.with_register(target.name, register) for register in copies[:-1]], lower)
     return (*_in_groups(it, times, tuple(chain(*steps)), clears), *remainder, *joined_copies(copies, target.name in env.varying))
 
 
@@ -127,7 +122,7 @@ def lower_jammed(stmt: ix.Forall, body: ix.Where, times: int, env: Env, lower: L
     place = env.beside(consumer.lhs.tensor, it.position)
     value = product.added_to(call("load", values, place, times)) if consumer.op == "+=" else product.value()
     step.append(Do(call("store", values, place, value)))
-    return (*_in_groups(it, times, tuple(step), ()), _one_by_one(stmt, it, env, lower))
+    return (*_in_groups(it, times, tuple(step), ()), *_remainder(stmt, it, [env] * (times - 1), lower))
 
 
 def _sum_at(stmt: ix.Forall, producer: ix.Stmt, target: ix.TensorVar, number: int, it: Iterator, env: Env, lower: Lower) -> Block:
@@ -196,6 +191,14 @@ def _in_groups(it: Iterator, times: int, step: Block, clears: Block) -> Block:
 
 def _split(it: Iterator) -> Var:
     return Var(f"{it.position.name}_split")
+
+
+def _remainder(stmt: ix.Forall, it: Iterator, environments: Sequence[Env], lower: Lower) -> Block:
+    """Process the positions after the groups. If they are few, they take no loop, whose end would be mispredicted."""
+    steps = [_step(stmt, it, _split(it) + at, inner, lower) for at, inner in enumerate(environments)]
+    if len(steps) >= tuning.MOST_IFS or any(isinstance(part, For | While) for step in steps for part in walk_block(step)):
+        return (_one_by_one(stmt, it, environments[0], lower),)
+    return tuple(If(_split(it) + at < it.end, step) for at, step in enumerate(steps))
 
 
 def _one_by_one(stmt: ix.Forall, it: Iterator, env: Env, lower: Lower) -> For:

@@ -27,6 +27,7 @@ def body(worker, A2_pos, A2_crd, A_vals, B_vals, C_vals, D_vals, cuts, blocks, w
                 j_u2 = A2_crd[pA2 + 2]
                 j_u3 = A2_crd[pA2 + 3]
                 t_sums = splat(float32(0.0), 8, 4)
+                pB = i * B_stride0
                 pC_0 = j_u0 * C_stride0
                 pC_1 = j_u1 * C_stride0
                 pC_2 = j_u2 * C_stride0
@@ -34,13 +35,30 @@ def body(worker, A2_pos, A2_crd, A_vals, B_vals, C_vals, D_vals, cuts, blocks, w
                 t_sums = dots(B0, load(C_vals, pC_0, 8, 8), load(C_vals, pC_1, 8, 8), load(C_vals, pC_2, 8, 8), load(C_vals, pC_3, 8, 8), t_sums)
                 t = hsums(t_sums)
                 store(D_vals, pA2, mul(load(A_vals, pA2, 4), t))
-            for pA2 in range(pA2_split, pA2_end):
-                j = A2_crd[pA2]
+            if pA2_split < pA2_end:
+                j = A2_crd[pA2_split]
                 t_lanes = splat(float32(0.0), 8)
+                pB = i * B_stride0
                 pC = j * C_stride0
-                t_lanes = dot(B0, load(C_vals, pC, 8, 8), t_lanes)
+                t_lanes = dot(load(B_vals, pB, 8, 8), load(C_vals, pC, 8, 8), t_lanes)
                 t = hsum(t_lanes)
-                D_vals[pA2] = A_vals[pA2] * t
+                D_vals[pA2_split] = A_vals[pA2_split] * t
+            if pA2_split + 1 < pA2_end:
+                j = A2_crd[pA2_split + 1]
+                t_lanes = splat(float32(0.0), 8)
+                pB = i * B_stride0
+                pC = j * C_stride0
+                t_lanes = dot(load(B_vals, pB, 8, 8), load(C_vals, pC, 8, 8), t_lanes)
+                t = hsum(t_lanes)
+                D_vals[pA2_split + 1] = A_vals[pA2_split + 1] * t
+            if pA2_split + 2 < pA2_end:
+                j = A2_crd[pA2_split + 2]
+                t_lanes = splat(float32(0.0), 8)
+                pB = i * B_stride0
+                pC = j * C_stride0
+                t_lanes = dot(load(B_vals, pB, 8, 8), load(C_vals, pC, 8, 8), t_lanes)
+                t = hsum(t_lanes)
+                D_vals[pA2_split + 2] = A_vals[pA2_split + 2] * t
         pA2_start = pA2_end
 
 
