@@ -114,8 +114,9 @@ def checked(name: str, function: Callable[..., Any], is_mixed: bool = False) -> 
     def call(*args: Any, **kwargs: Any) -> Any:
         if not (NATIVE.issuperset(map(type, args)) and NATIVE.issuperset(map(type, kwargs.values()))):
             args, kwargs = tuple(map(converted, args)), {key: converted(value) for key, value in kwargs.items()}
-        if not kwargs and (len(args) <= most or (len(args) == 1 and type(args[0]) is SparseTensor)):  # fast path: no argument needs a check
-            return function(*args)
+        if not kwargs and 0 < len(args) <= signature.most:  # fast path: no argument needs a check
+            if len(args) <= most or (type(args[0]) is SparseTensor and SparseTensor not in map(type, args[1:])):
+                return function(*args)
         if torch.compiler.is_compiling() or signature.fits(args, kwargs):
             return function(*args, **kwargs)
         positional, named = signature.fitted(args, kwargs)

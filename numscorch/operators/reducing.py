@@ -175,7 +175,8 @@ def _softmax(name: str, what: str) -> Callable[..., Any]:
     def softmax(input: Any, dim: int, dtype: torch.dtype | None = None, *, _stacklevel: int = 3) -> Any:
         input = input if dtype is None else input.to(dtype)
         place = normalize_dim(dim, input.ndim)
-        wide = input.to(computed_in(input.dtype))  # 16-bit types are rounded only at the end
+        computed = computed_in(input.dtype)  # 16-bit types are rounded only at the end
+        wide = input if computed is input.dtype else input.to(computed)
         result = evaluate_parts(_softmax_program(name, input.ndim, place), {"A": wide}, None)
         return result if wide is input else result.to(input.dtype)
 
