@@ -24,7 +24,7 @@ from ..tensors.sparse_tensor import SparseTensor
 from .comparison import check
 from .turns import in_turns
 
-BLOCKS = ((2, 2), (4, 4), (8, 8), (16, 16), (4, 1), (8, 1), (16, 1), (1, 4), (1, 8))  # sizes of blocks to look for
+BLOCKS = ((2, 2), (4, 4), (8, 8), (16, 16), (2, 1), (4, 1), (8, 1), (16, 1), (1, 4), (1, 8))  # sizes of blocks to look for
 TALLEST = max(rows for rows, _ in BLOCKS)
 SAMPLED = 256  # groups of rows in which blocks are counted
 PADDING = 2.5  # formats that store more places than this for each entry are not tried
