@@ -153,11 +153,11 @@ def ordered_pairs(listed: Checked, values: Checked, count: int) -> None:
 def keep_largest(listed: Checked, values: Checked, count: int, most: int, beside: int, packed: int) -> int:
     """Keep the entries of largest magnitude in a list, of equal ones those with the largest coordinates; return their number."""
     coordinates = listed.array[:count].copy()
-    own = values.array[:count].copy() if beside else values.array[coordinates]
-    kept = np.lexsort((coordinates, abs(own).astype(np.float32) if packed else abs(own)))[max(count - most, 0) :]
+    terms = values.array[:count].copy() if beside else values.array[coordinates]
+    kept = np.lexsort((coordinates, abs(terms).astype(np.float32) if packed else abs(terms)))[max(count - most, 0) :]
     listed.array[: len(kept)] = coordinates[kept]
     if beside:
-        values.array[: len(kept)] = own[kept]
+        values.array[: len(kept)] = terms[kept]
     return len(kept)
 
 
