@@ -18,6 +18,7 @@ from ..ir.loop import (
     If,
     Load,
     Stmt,
+    Store,
     Var,
     call,
     map_blocks,
@@ -120,7 +121,7 @@ def _without_unread(stmt: Stmt, read: set[str]) -> Block:
 
 
 def shorten(block: Block, starts: Container[str]) -> Block:
-    """Carry each row's end over to the next row as its start, and mark loops that sum a row as not to be unrolled.
+    """Carry each row's end over to the next row as its start, and mark loops that sum or scatter a row as not to be unrolled.
 
     Otherwise the overhead of a short row costs as much as its values. A row starts where the previous row ended, so only its
     end is loaded, as an int64. An empty row loads nothing else. A loop that sums one row is not unrolled: most rows would
@@ -144,7 +145,7 @@ def shorten(block: Block, starts: Container[str]) -> Block:
         if isinstance(stmt, For) and (rows := _rows_of(stmt)) is not None and rows[2].name in starts:
             start, end, pos = rows
             return (Assign(start, call("int64", pos[stmt.start])), _carry_ends(stmt, start, end, pos))
-        return (stmt,)
+        return _scattered_rolled(stmt)
 
     return rewrite(block, shortened)
 
@@ -156,6 +157,18 @@ def _keep_rolled(stmt: Stmt) -> Stmt:
             return replace(stmt, body=(Assign(var, call("rolled", Load(crd, index))), *terms))
         case _:
             return stmt
+
+
+def _scattered_rolled(stmt: Stmt) -> Block:
+    """Mark a loop that scatters a row as not to be unrolled, and load what its steps share before it; LLVM then loads it in each step."""
+    match stmt:
+        case For(p, _, _, (Assign(var, Load(crd, index)), Store(values, _, term, True) as store), Const(1), False) if index == p:
+            loads = [part for part in walk(term) if isinstance(part, Load) and not {p.name, var.name, values.name} & names_in(part)]
+            fixed: dict[Expr, Var] = {load: Var(f"{load.array.name}{at}") for at, load in enumerate(dict.fromkeys(loads))}
+            body = (Assign(var, call("rolled", Load(crd, index))), replace(store, value=map_expr(term, fixed.get)))
+            return (*(Assign(name, load) for load, name in fixed.items()), replace(stmt, body=body))
+        case _:
+            return (stmt,)
 
 
 def _adds_up(block: list[Stmt]) -> bool:

@@ -114,9 +114,9 @@ def checked(name: str, function: Callable[..., Any], is_mixed: bool = False) -> 
     def call(*args: Any, **kwargs: Any) -> Any:
         if not (NATIVE.issuperset(map(type, args)) and NATIVE.issuperset(map(type, kwargs.values()))):
             args, kwargs = tuple(map(converted, args)), {key: converted(value) for key, value in kwargs.items()}
-        if not kwargs and 0 < len(args) <= signature.most:  # fast path: no argument needs a check
-            if len(args) <= most or (type(args[0]) is SparseTensor and SparseTensor not in map(type, args[1:])):
-                return function(*args)
+        is_led = not kwargs and bool(args) and type(args[0]) is SparseTensor and len(args) <= signature.most
+        if (is_led and SparseTensor not in map(type, args[1:])) or (not kwargs and 0 < len(args) <= most):
+            return function(*args)  # no argument needs a check
         if torch.compiler.is_compiling() or signature.fits(args, kwargs):
             return function(*args, **kwargs)
         positional, named = signature.fitted(args, kwargs)
