@@ -134,7 +134,7 @@ def describe(access: ix.Access) -> str:
     moved = f", {'far ' if tensor.is_far else ''}values in another order" if tensor.is_reordered else ""
     shared = f", the pattern of {tensor.shares}" if tensor.shares else ""
     largest = f", the {tensor.largest[0]} largest of every {tensor.largest[1]}" if tensor.largest else ""
-    most = f", the {tensor.most} largest of each row" if tensor.most else ""
+    most = f", the {tensor.row_limit} largest of each row" if tensor.row_limit else ""
     return f"{tensor.name}: {tensor.format.name} {tensor.dtype}, {tensor.index_dtype} indices{moved}{shared}{largest}{most}"
 
 

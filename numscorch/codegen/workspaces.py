@@ -81,10 +81,10 @@ def lower_workspace(stmt: ix.Where, env: Env, lower: Lower) -> Block:
     fill = (*_empty(stmt.producer, space, env, lower), Assign(count, Const(0)), *lower(stmt.producer, env))
     if has_level(space.tensor, Sorted):
         fill = (*fill, Assign(count, call("combined", _part(name, "list"), _part(name, "vals"), count)))
-    most = assembly.access.tensor.most
+    limit = assembly.access.tensor.row_limit
     if assembly.counting:
-        return (*fill, Accumulate(assembly.counters[-1], call("min", count, Const(most)) if most else count))
-    keep = (_keep_largest(space, assembly.access.tensor),) if most else ()
+        return (*fill, Accumulate(assembly.counters[-1], call("min", count, Const(limit)) if limit else count))
+    keep = (_keep_largest(space, assembly.access.tensor),) if limit else ()
     is_in_order = has_level(space.tensor, Sorted) or not assembly.access.tensor.is_assembled or not assembly.format.levels[-1].is_ordered
     sort = () if is_in_order else (_sort_list(space),)
     return (*fill, *join, *keep, *sort, *lower(stmt.consumer, replace(env, operands=(*env.operands, space))))
@@ -151,7 +151,7 @@ def _keep_largest(space: ix.Access, result: ix.TensorVar) -> Assign:
     """Keep the values of largest magnitude in a list. They lie beside their coordinates, or in a dense row."""
     listed, values, count = (_part(space.tensor.name, part) for part in ("list", "vals", "count"))
     is_beside, is_packed = has_level(space.tensor, PackedWorkspace), result.dtype == "float32" and result.index_dtype == "int32"
-    return Assign(count, call("keep_largest", listed, values, count, Const(result.most), Const(int(is_beside)), Const(int(is_packed))))
+    return Assign(count, call("keep_largest", listed, values, count, Const(result.row_limit), Const(int(is_beside)), Const(int(is_packed))))
 
 
 def insert(stmt: ix.Assignment, env: Env) -> Block:

@@ -287,10 +287,10 @@ def _choose_format(stmt: Assignment, accesses: Accesses, facts: Facts, format: F
         return stmt if request.mask is None else inferred, "entries without terms are not 0", wanted
     if request.form.exact and wanted is None and inferred.lhs.tensor.shares is None:
         return _assembled(stmt, CSF(len(parts)), index_dtype), "only entries with a term are stored", None
-    if request.form.most:
+    if request.form.row_limit:
         rows = _assembled(stmt, Format([Dense(), Compressed(ordered=False)]), index_dtype)
-        why = f"only the {request.form.most} largest of each row; rows are unordered, and sorted on demand"
-        return replace(rows, lhs=rows.lhs.with_changes(most=request.form.most)), why, None
+        why = f"only the {request.form.row_limit} largest of each row; rows are unordered, and sorted on demand"
+        return replace(rows, lhs=rows.lhs.with_changes(row_limit=request.form.row_limit)), why, None
     if wanted is None:
         return _filled(stmt, inferred, why, facts) if format == "auto" else (inferred, why, None)
     would = f"requested; the default is {result_format(inferred, parts).name}: {why}"

@@ -95,7 +95,7 @@ def visits_once(result: Access, operands: Sequence[Access], variables: Sequence[
     side is not 0 where an operand is absent, so that the loop over the coordinate of a singleton level takes further steps.
     """
     known, used = set(result.indices), set(variables)
-    return not result.tensor.most and known <= used and used - known <= _determined(operands, known, united)
+    return not result.tensor.row_limit and known <= used and used - known <= _determined(operands, known, united)
 
 
 def _determined(operands: Sequence[Access], known: set[IndexVar], united: bool) -> set[IndexVar]:

@@ -76,7 +76,7 @@ class TensorVar:
             entries for which the condition holds are stored.
         largest: (n, m) if a result that prunes stores only the n largest of every m consecutive entries along the last
             dimension, by absolute value.
-        most: the number of entries that an assembled result stores of each row, at most: the largest ones by absolute value, and of
+        row_limit: the number of entries that an assembled result stores of each row, at most: the largest ones by absolute value, and of
             equal ones the last; 0 if it stores all.
     """
 
@@ -91,7 +91,7 @@ class TensorVar:
     is_returned: bool = False
     prunes: bool = False
     largest: tuple[int, int] | None = None
-    most: int = 0
+    row_limit: int = 0
 
     @property
     def type(self) -> DType:

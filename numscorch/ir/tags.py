@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 
 @dataclass(frozen=True, slots=True)
 class BaseTag:
-    """The base class of tags. The text of a tag is its spelling, its numbers and words, and the names of the flags that are set.
+    """The base class of tags. The text of a tag is its spelling, and its arguments except defaults: numbers, words, and names of flags.
 
     >>> print(Jam(4), Jam(4, rest=True), Parallel())
     jam_forall<4> jam_forall<4, rest> parallel_forall
@@ -29,8 +29,8 @@ class BaseTag:
 
     def __str__(self) -> str:
         spelling = self.spelling or f"{type(self).__name__.lower()}_forall"
-        values = [(field.name, getattr(self, field.name)) for field in fields(self)]
-        arguments = [name if value is True else str(value) for name, value in values if value]
+        given = [(field.name, value) for field in fields(self) if (value := getattr(self, field.name)) != field.default]
+        arguments = [name if value is True else str(value) for name, value in given]
         return f"{spelling}<{', '.join(arguments)}>" if arguments else spelling
 
 
@@ -180,7 +180,7 @@ class Specialize(BaseTag):
         over: ``tiles``: the body once per kind; the inner loop over the same variable is restricted to the positions of the kind.
             ``kinds``: a loop over the positions of the current kind, chunk by chunk. ``coordinates``: one copy per coordinate of
             the current kind, with separate registers; all coordinates are known when the kernel is generated.
-        lanes: of ``kinds``: so many positions are the lanes of a register, if not 0.
+        lanes: of ``kinds``: the number of positions that fill the lanes of a register; 0 if they are summed one by one.
     """
 
     over: Literal["kinds", "tiles", "coordinates"]

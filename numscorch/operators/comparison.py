@@ -81,12 +81,14 @@ def topk(input: SparseTensor, k: int, dim: int = -1, largest: bool = True, sorte
         O(nnz + n k log n) for a result with n k values, and a conversion if the dimension is not the last one that the format stores.
 
     Raises:
+        OperandError: k is not an integer.
         SizeError: the dimension has fewer than k entries, or the result exceeds the memory limit.
 
     >>> import numscorch as ns
     >>> topk(ns.from_torch(torch.tensor([[0.0, -1.0, 5.0]])), 2).values
     tensor([[5., 0.]])
     """
+    k = as_integer(k)
     return torch.return_types.topk(chosen_of_rows(input, k, dim, largest, lambda values, _: values.topk(k, 1, largest, sorted).indices))
 
 

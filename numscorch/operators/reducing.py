@@ -162,7 +162,10 @@ SOFTMAX = """{what} over the stored entries; unstored entries count as -inf and 
     Args:
         input: a SparseTensor of any format.
         dim: the dimension along which the exponentials are summed.
-        dtype: the data type of the computation; defaults to the input's.
+        dtype: the data type of the computation; defaults to the input's, or float32 for integers and bool.
+
+    Raises:
+        UnsupportedError: ``dtype`` is not floating-point.
 
     >>> import torch, numscorch as ns
     >>> A = ns.from_torch(torch.tensor([[2.0, 2.0], [3.0, 0.0]]), ns.CSR)
@@ -173,7 +176,10 @@ SOFTMAX = """{what} over the stored entries; unstored entries count as -inf and 
 
 def _softmax(name: str, what: str) -> Callable[..., Any]:
     def softmax(input: Any, dim: int, dtype: torch.dtype | None = None, *, _stacklevel: int = 3) -> Any:
-        input = input if dtype is None else input.to(dtype)
+        if dtype is not None and not (dtype.is_floating_point or dtype.is_complex):
+            raise UnsupportedError(f"{name} in {dtype} would be truncated to integers: pass a floating-point dtype")
+        is_real = input.dtype.is_floating_point or input.dtype.is_complex
+        input = input if dtype is None and is_real else input.to(dtype or torch.float32)
         place = normalize_dim(dim, input.ndim)
         computed = computed_in(input.dtype)  # 16-bit types are rounded only at the end
         wide = input if computed is input.dtype else input.to(computed)

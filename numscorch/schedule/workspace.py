@@ -181,7 +181,7 @@ def _collecting_split(loops: list[Forall], assignment: Assignment) -> int | None
     levels = lhs.tensor.format.levels
     if not count or levels[-1].full or lhs.tensor.prunes or is_placed(wrap(loops, assignment)):
         return None
-    if lhs.tensor.most:
+    if lhs.tensor.row_limit:
         return count - 1
     sparse = [a for a in accesses_in(assignment.rhs) if not a.tensor.is_dense]
     order = [loop.var for loop in loops]

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from ..convert.construct import from_torch
 from ..errors import UnsupportedError
 from ..frontend.parser import parse_einsum
 from ..frontend.requests import ANY_FORM, NAMES, Form, Request
@@ -159,6 +160,8 @@ def evaluate_sparsified(text: str, given: Mapping[str, Any], sparsifier: Any, fo
     sparsified afterwards.
     """
     sparsifier = named(sparsifier)
+    is_native = {name: isinstance(value, torch.Tensor) and value.layout is not torch.strided for name, value in given.items()}
+    given = {name: from_torch(value, copy=False) if is_native[name] else value for name, value in given.items()}
     if isinstance(format, str) and format in ("dense", "infer", "auto"):
         stored = evaluate_sparsified(text, given, sparsifier, None)
         return stored.to(dense(stored.ndim)) if format == "dense" else stored
@@ -172,7 +175,7 @@ def evaluate_sparsified(text: str, given: Mapping[str, Any], sparsifier: Any, fo
     kept: SparseTensor = result[parts[-1].name]
     if bool(kept.values.isnan().any()):
         return sparsify(evaluate_parts(text, given, None), sparsifier, format)  # most sparsifiers raise on NaN
-    if format is None and parts[-1].request.form.most:
+    if format is None and parts[-1].request.form.row_limit:
         return kept
     wanted = usual_format(sparsifier, kept.ndim) if format is None else as_format(format)
     in_blocks = _in_blocks(kept, parts[-1].request.form.largest, wanted)
@@ -256,7 +259,7 @@ def _kernel_dtype(text: Any, given: Mapping[str, Any]) -> tuple[torch.dtype, int
 
 
 def _selecting(text: str, given: Mapping[str, Any], sparsifier: topk) -> tuple[ProgramPart, ...]:
-    """Return the product of sparse matrices of which a kernel keeps the largest entries of each row, when a row is complete.
+    """Return the product of sparse tensors of which a kernel keeps the largest entries of each row, when a row is complete.
 
     Raises:
         NotFused: it is no such product, or rows have fewer entries than are kept.
@@ -268,15 +271,18 @@ def _selecting(text: str, given: Mapping[str, Any], sparsifier: topk) -> tuple[P
     if before or not is_sum or not all(isinstance(o, SparseTensor) and o.format.is_plain and not o.format.is_dense for o in operands):
         raise NotFused("it is blocking, and kernels keep the largest entries of rows only in products of sparse tensors without blocks")
     sizes = request.subscripts.sizes([operand.shape for operand in operands])
-    if order != 2 or sparsifier.dim not in (-1, 1) or not 0 < sparsifier.k <= sizes[request.subscripts.result[-1]]:
-        raise NotFused("kernels keep the largest entries only of rows of a matrix, and at least one")
+    if order != 2 or sparsifier.dim not in (-1, 1):
+        raise NotFused("kernels keep the largest entries only of rows of a matrix")
+    length = sizes[request.subscripts.result[-1]]
+    if not 0 < sparsifier.k <= length:
+        raise NotFused(f"kernels keep at least one entry, and at most the {length} of a row")
     return (replace(part, request=_limited(request, sparsifier.k)),)
 
 
 @lru_cache(maxsize=256)
-def _limited(request: Request, most: int) -> Request:
-    """Return the request that keeps at most so many entries of each row."""
-    return replace(request, form=Form(most=most))
+def _limited(request: Request, limit: int) -> Request:
+    """Return the request that keeps only the largest entries of each row, ``limit`` at most."""
+    return replace(request, form=Form(row_limit=limit))
 
 
 @lru_cache(maxsize=256)

@@ -202,6 +202,17 @@ def test_reductions(name: str, dim: Any, A: ns.SparseTensor) -> None:
         function(A, 2)
 
 
+@pytest.mark.parametrize("dtype", [torch.bool, torch.uint8, torch.int8, torch.int64])
+@pytest.mark.parametrize("name", ["softmax", "log_softmax"])
+def test_softmax_of_integers_is_in_float32(name: str, dtype: torch.dtype) -> None:
+    values = torch.tensor([[0, 3, 0, 1], [2, 0, 0, 0]]).to(dtype)
+    result = getattr(ns, name)(ns.from_torch(values), 1)
+    expected = getattr(torch, name)(torch.where(values != 0, values.float(), -torch.inf), 1)
+    torch.testing.assert_close(result.values, expected[values != 0])
+    with pytest.raises(ns.UnsupportedError, match="would be truncated to integers"):
+        getattr(ns, name)(ns.from_torch(values), 1, dtype=torch.int64)
+
+
 @pytest.mark.parametrize("dim", [0, 1, -1])
 @pytest.mark.parametrize("fmt", [ns.CSR, ns.CSC, ns.COO(2)], ids=lambda f: f.name)
 def test_softmax_is_over_stored_entries(fmt: ns.Format, dim: int, interpreted: None) -> None:

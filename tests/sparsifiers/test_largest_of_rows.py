@@ -50,7 +50,7 @@ def kept_of(dense: torch.Tensor, k: int) -> torch.Tensor:
 
 
 def is_fused() -> bool:
-    return any(getattr(getattr(getattr(plan, "problem", None), "result", None), "most", 0) for plan in PROCESS.plans.values())
+    return any(getattr(getattr(getattr(plan, "problem", None), "result", None), "row_limit", 0) for plan in PROCESS.plans.values())
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -140,6 +140,30 @@ def test_other_results_are_sparsified_afterwards(name: str) -> None:
     A = ns.from_torch(torch.arange(9.0).reshape(3, 3), ns.CSR)
     result = ns.einsum(text, A, A, sparsifier=sparsifier)
     assert torch.equal(result.to_dense(), sparsify(ns.einsum(text, A, A), sparsifier).to_dense())
+
+
+def test_operands_may_be_torchs() -> None:
+    D = torch.tensor([[0.0, 3.0, 1.0], [2.0, 0.0, 0.0]])
+    expected = kept_of(D @ D.t(), 1)
+    for layout in (torch.sparse_csr, torch.sparse_coo):
+        A = D.to_sparse(layout=layout)
+        assert torch.equal(ns.einsum("ij,kj->ik", A, A, sparsifier=topk(1)).to_dense(), expected)
+        assert torch.equal(
+            ns.evaluate("C[i,k] = A[i,j] * A[k,j]", A=A, sparsifier=topk(1, dim=0)).to_dense(), kept_of((D @ D.t()).t(), 1).t()
+        )
+
+
+@pytest.mark.parametrize(
+    ("text", "sparsifier", "reason"),
+    [
+        ("ij,jk->ik", topk(1, dim=0), "only of rows of a matrix"),
+        ("ij,jk->ik", topk(4), "at most the 3 of a row"),
+        ("ij,jk->ik", topk(0), "at least one entry"),
+    ],
+)
+def test_explain_says_why_a_row_is_not_selected_in_the_kernel(text: str, sparsifier: Any, reason: str) -> None:
+    A = ns.from_torch(torch.eye(3), ns.CSR)
+    assert reason in str(ns.explain(text, A, A, sparsifier=sparsifier))
 
 
 def test_more_entries_than_columns_are_refused() -> None:
