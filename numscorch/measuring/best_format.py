@@ -28,6 +28,7 @@ BLOCKS = ((2, 2), (4, 4), (8, 8), (16, 16), (2, 1), (4, 1), (8, 1), (16, 1), (1,
 TALLEST = max(rows for rows, _ in BLOCKS)
 SAMPLED = 256  # groups of rows in which blocks are counted
 PADDING = 2.5  # formats that store more places than this for each entry are not tried
+FEWER = 1.25  # entries for each block, at least, in formats of blocks that are tried
 CONVERSIONS = 3  # of which the fastest counts
 EMPTY = 0.5  # share of empty rows above which a list of the others is tried
 
@@ -152,7 +153,7 @@ def _special(A: SparseTensor) -> Iterator[Format]:
     sampled_rows, sampled_columns = rows[in_sample], columns[in_sample]
     for r, c in BLOCKS:
         blocks = len(np.unique(sampled_rows // r * np.int64(width) + sampled_columns // c))
-        if height % r == width % c == 0 and blocks * r * c <= PADDING * len(sampled_rows):
+        if height % r == width % c == 0 and blocks * max(r * c / PADDING, FEWER) <= len(sampled_rows):
             yield BCSR(r, c)
     if int(lengths.max()) * height <= places:
         yield ELL

@@ -82,8 +82,25 @@ def _as_double(tensor: torch.Tensor) -> torch.Tensor:
 
 def _values_at_each_entry(result: torch.Tensor, expected: torch.Tensor) -> tuple[torch.Tensor, ...]:
     """The values of both tensors at each coordinate that one of them stores; at all coordinates if one is dense."""
-    if any(tensor.layout is torch.strided or tensor.dense_dim() for tensor in (result, expected)):
+    if torch.strided in (result.layout, expected.layout):
         return result.to_dense(), expected.to_dense()
+    result, expected = map(_with_sparse_dimensions, (result, expected))
     pairs = [torch.nn.functional.pad(result._values()[:, None], (0, 1)), torch.nn.functional.pad(expected._values()[:, None], (1, 0))]
     indices = torch.cat([result._indices(), expected._indices()], 1)
     return torch.sparse_coo_tensor(indices, torch.cat(pairs), (*result.shape, 2), check_invariants=False).coalesce().values().unbind(1)
+
+
+def _with_sparse_dimensions(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor without dense dimensions: an entry for each of their values.
+
+    >>> hybrid = torch.sparse_coo_tensor(torch.tensor([[1]]), torch.tensor([[2.0, 3.0]]), (2, 2))
+    >>> _with_sparse_dimensions(hybrid).to_dense()
+    tensor([[0., 0.],
+            [2., 3.]])
+    """
+    if not tensor.dense_dim():
+        return tensor
+    values, outer = tensor._values(), tensor._indices()
+    inner = torch.ones(values.shape[1:]).nonzero().t()
+    indices = torch.cat([outer.repeat_interleave(inner.shape[1], 1), inner.repeat(1, outer.shape[1])])
+    return torch.sparse_coo_tensor(indices, values.reshape(-1), tensor.shape, check_invariants=False)
