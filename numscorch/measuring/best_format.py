@@ -130,7 +130,7 @@ def _place(text: str, operands: Sequence[Any], wanted: int | None) -> int:
     if not sparse:
         raise UnsupportedError(f"no operand of {text!r} is sparse: torch.einsum computes it, and there is no format to choose")
     if wanted is not None and wanted not in sparse:
-        raise UnsupportedError(f"operand={wanted} of {text!r} is not sparse: choose one of {', '.join(map(str, sparse))}")
+        raise UnsupportedError(f"operand={wanted} of {text!r} is not sparse: use {' or '.join(f'operand={at}' for at in sparse)}")
     return max(sparse, key=lambda place: operands[place].pattern.nnz) if wanted is None else wanted
 
 
