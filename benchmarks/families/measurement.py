@@ -18,9 +18,10 @@ from statistics import geometric_mean
 import torch
 
 from numscorch.measuring.comparison import check
-from numscorch.measuring.peers import REFUSALS, REST
+from numscorch.measuring.peers import REFUSALS
 from numscorch.measuring.turns import Function, in_turns
 
+from ..peers import taking_turns
 from ..peers.hand import HAND
 from ..peers.installed import installed
 from ..peers.library import Library
@@ -87,13 +88,14 @@ def measured(family: str, comparison: Comparison, threads: int, seconds: float) 
     peers = racing(dict(_agreeing(family, comparison)))
     beside = {AGAIN: lambda: comparison.ours()}
     beside |= {HAND: peers.pop(HAND)} if HAND in peers else {}
-    rest = REST if threads > 1 else 0.0
-    calls = calls_of(comparison.ours)
-    turns = in_turns(comparison.ours, peers, beside=beside, seconds=seconds, calls=calls, rest=rest, patience=math.inf)
-    ratios = {name: min(times) / min(turns.ours) for name, times in {**turns.peers, **turns.beside}.items()}
+    calls, ratios, best = calls_of(comparison.ours), dict[str, float](), math.inf
+    for group, rest in taking_turns({**beside, **peers}, threads):
+        turns = in_turns(comparison.ours, {}, beside=group, seconds=seconds, calls=calls, rest=rest)
+        ratios |= {name: min(times) / min(turns.ours) for name, times in turns.beside.items()}
+        best = min(best, *turns.ours)
     noise = ratios.pop(AGAIN)
     listed = ", ".join(f"{name} {ratio:.2f}" for name, ratio in sorted(ratios.items(), key=lambda pair: pair[1]))
-    print(f"{family}, {comparison.case}: {min(turns.ours) * 1e6:.1f} us; A/A {noise:.2f}; {listed}", file=sys.stderr, flush=True)
+    print(f"{family}, {comparison.case}: {best * 1e6:.1f} us; A/A {noise:.2f}; {listed}", file=sys.stderr, flush=True)
     return Measured(comparison.case, ratios, noise)
 
 
