@@ -84,8 +84,8 @@ def _lower_tagged(stmt: ix.Forall, env: Env) -> Block:
             return lower_transposed(stmt, lanes, env)
         case ix.Jam() as tag:
             return lower_jam(stmt, tag, env, lower, lower_serial)
-        case ix.Specialize("kinds"):
-            return lower_kinds(stmt, env, lower)
+        case ix.Specialize("kinds", lanes):
+            return lower_kinds(stmt, lanes, env, lower)
         case ix.Specialize("tiles"):
             return lower_kind_tiles(stmt, env, lower)
         case ix.Specialize():

@@ -160,7 +160,10 @@ def _keep_rolled(stmt: Stmt) -> Stmt:
 
 
 def _scattered_rolled(stmt: Stmt) -> Block:
-    """Mark a loop that scatters a row as not to be unrolled, and load what its steps share before it; LLVM then loads it in each step."""
+    """Mark a loop that scatters a row as not to be unrolled, and load values that its steps share before it.
+
+    The steps depend on each other through memory, so that copies gain nothing. In a marked loop, LLVM would load the values at each step.
+    """
     match stmt:
         case For(p, _, _, (Assign(var, Load(crd, index)), Store(values, _, term, True) as store), Const(1), False) if index == p:
             loads = [part for part in walk(term) if isinstance(part, Load) and not {p.name, var.name, values.name} & names_in(part)]

@@ -29,8 +29,11 @@ def lower_kind_tiles(stmt: ix.Forall, env: Env, lower: Lower) -> Block:
     return tuple(body)
 
 
-def lower_kinds(stmt: ix.Forall, env: Env, lower: Lower) -> Block:
-    """Loop over the positions of the current kind, chunk by chunk. Only a shorter last chunk needs computed bounds."""
+def lower_kinds(stmt: ix.Forall, lanes: int, env: Env, lower: Lower) -> Block:
+    """Loop over the positions of the current kind, chunk by chunk. Only a shorter last chunk needs computed bounds.
+
+    Unless it is 0, ``lanes`` is the number of positions that fill a register in whole chunks.
+    """
     it, number = env.iterated(stmt.var)[0], env.kind.number if env.kind is not None else 0
     chunk, first, stop = Var(f"{stmt.var}_chunk"), Var(f"{stmt.var}_first"), Var(f"{stmt.var}_stop")
     (start, end), size = env.bounds(stmt.var), it.level.kind_chunk
@@ -38,7 +41,7 @@ def lower_kinds(stmt: ix.Forall, env: Env, lower: Lower) -> Block:
     whole, part = (it.level.kind_starts(it.mode, chunk, is_whole)[number : number + 2] for is_whole in (True, False))
     clears, sums = list[Stmt](), list[Stmt]()
     walk = For(it.position, whole[0], whole[1], step)
-    if lanes := getattr(stmt.tag, "lanes", 0):
+    if lanes:
         clears, step_of_lanes, sums = _in_lanes(stmt, it, lanes, env)
         walk = For(it.position, whole[0], whole[1], step_of_lanes, step=Const(lanes))
     in_chunk = (*_prefetched(it, whole[0]), walk)

@@ -34,7 +34,7 @@ class Form:
         copies: the result has the operand's entries in another format, see ``copy_statements``.
         prunes: entries are stored only where the condition of the value holds, or only the n ``largest``.
         largest: (n, m) keeps the n values of largest magnitude in each block of m.
-        row_limit: the number of values that are kept of each row of a matrix, those of largest magnitude; 0 keeps all.
+        row_limit: maximum number of entries in each row of a matrix, or 0 if there is none; the largest by magnitude are kept.
         spaced: rows of a dense result are padded, see ``relayout.row_length``.
         exact: a sparse result stores an entry only where it has a term.
     """

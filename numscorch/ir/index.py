@@ -76,8 +76,8 @@ class TensorVar:
             entries for which the condition holds are stored.
         largest: (n, m) if a result that prunes stores only the n largest of every m consecutive entries along the last
             dimension, by absolute value.
-        row_limit: the number of entries that an assembled result stores of each row, at most: the largest ones by absolute value, and of
-            equal ones the last; 0 if it stores all.
+        row_limit: maximum number of entries in each row of an assembled result, or 0 if there is none. Entries of the largest magnitude
+            are stored; of equal ones, the last.
     """
 
     name: str

@@ -55,7 +55,7 @@ class Block(np.ndarray):
     """An array in a pooled buffer, which returns to the pool when the array and its views are deleted.
 
     The buffer is a ``ctypes.Array``. If it was a NumPy array, ``np.asarray`` of a block would keep that array alive, not the block.
-    Nobody may hold the buffer itself, which is the base of the block.
+    Callers must not keep a block's ``base``, the buffer: it returns to the pool all the same.
     """
 
     __slots__ = ()

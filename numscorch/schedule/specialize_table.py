@@ -34,7 +34,6 @@ from .tiles import tiled
 from .vector import narrowed
 from .workspace import free_names
 
-FEWEST_LANES = 4  # of a register of gathered columns
 Table = tuple[tuple[int, ...], ...]  # the rows of each kind
 
 
@@ -116,7 +115,7 @@ def _lanes(body: Assignment, columns: Forall, rows: Forall, group: int, target: 
     dense = [access for access in accesses_in(body.rhs) if access.tensor.is_dense]
     is_gathered = all(rows.var not in access.indices for access in dense) and any(columns.var in access.indices for access in dense)
     lanes = gcd(group, target.lanes(body.lhs.tensor.dtype)) if body.lhs.tensor.type.in_registers and is_product(body.rhs) else 0
-    return lanes if lanes >= FEWEST_LANES and is_gathered and len(dense) == len(accesses_in(body.rhs)) - 1 else 0
+    return lanes if lanes >= tuning.GATHERED_LANES and is_gathered and len(dense) == len(accesses_in(body.rhs)) - 1 else 0
 
 
 def _sum_in_registers(columns: Forall, rows: Forall, name: str, body: Assignment, table: Table, lanes: int) -> Where:

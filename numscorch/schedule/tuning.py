@@ -76,6 +76,7 @@ FAR_VALUES = 4  # multiples of a core's cache from which values in another order
 ROWS_AHEAD = 8  # positions between a prefetch of a row and the loop that reads it; bench_spgemm, rows by list in benchmarks.everyday
 NEAREST_CACHE = 32 << 10  # bytes of the nearest cache; bench_structured
 JAM_GAIN = 1.2  # factor by which jamming must reduce the loads per multiplication; bench_linear
+GATHERED_LANES = 4  # columns of n:m:g that are gathered into a register, at least; benchmarks.families, one token
 TABLE_TILE = 24 << 10  # bytes of a tile of n:m:g that stays in the nearest cache; bench_structured
 PANEL_GROUP = 512  # coordinates of panels that are copied at a time, so that the copies stay in the last cache; bench_structured
 DENSE_ROW = 1 << 18  # extent from which the dense arrays of a workspace exceed a core's cache; bench_spgemm

@@ -43,7 +43,7 @@ Choice = tuple[Tag, str]  # the tag of a loop, and the reason
 
 
 def each_loop(choose: Callable[[Forall, Facts], Choice | None]) -> Callable[..., tuple[Stmt, str] | None]:
-    """Make a pass of a function that chooses the tag of one serial loop; the loop stays as it is where the function returns None."""
+    """Turn a function that chooses the tag of a serial loop into a pass over all loops. If it returns None, the loop is unchanged."""
 
     @wraps(choose)
     def tag_loops(stmt: Stmt, facts: Facts, target: Target = GENERIC, options: Options = AUTOMATIC) -> tuple[Stmt, str] | None:

@@ -13,7 +13,6 @@ from typing import Any
 
 import torch
 
-from ..convert.construct import from_torch
 from ..errors import UnsupportedError
 from ..frontend.parser import parse_einsum
 from ..frontend.requests import ANY_FORM, NAMES, Form, Request
@@ -23,6 +22,7 @@ from ..ir.index import is_product
 from ..programs import traced_calls as traced_calls  # registers the traceable functions
 from ..programs.evaluation import computed, evaluate_parts
 from ..programs.fusion import NotFused
+from ..programs.gradients import attached
 from ..programs.operands import EinsumCall, call_form, check_is_tensor, in_autocast
 from ..programs.pairing import spelled_einsum
 from ..programs.tracing import Stop, Traced, TracedNode, Tracer, at_work
@@ -160,8 +160,7 @@ def evaluate_sparsified(text: str, given: Mapping[str, Any], sparsifier: Any, fo
     sparsified afterwards.
     """
     sparsifier = named(sparsifier)
-    is_native = {name: isinstance(value, torch.Tensor) and value.layout is not torch.strided for name, value in given.items()}
-    given = {name: from_torch(value, copy=False) if is_native[name] else value for name, value in given.items()}
+    given = {name: attached(o) if isinstance(o, torch.Tensor) and o.layout is not torch.strided else o for name, o in given.items()}
     if isinstance(format, str) and format in ("dense", "infer", "auto"):
         stored = evaluate_sparsified(text, given, sparsifier, None)
         return stored.to(dense(stored.ndim)) if format == "dense" else stored
