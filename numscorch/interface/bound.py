@@ -22,7 +22,8 @@ from ..programs.reductions import prepared
 from ..programs.steps import Chain
 from ..programs.torch_sparse import wrap
 from ..programs.tracing import TRACERS, holds_traced
-from ..runtime.plans import Plan, find_plan, known_plan
+from ..runtime.confirming import find_plan
+from ..runtime.plans import Plan, known_plan
 from ..tensors.graph_breaks import graph_break
 from ..tensors.modes import in_transform
 from ..tensors.parameter import unwrapped

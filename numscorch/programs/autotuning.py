@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from statistics import median
@@ -11,27 +11,18 @@ from typing import Any
 
 import torch
 
-from ..codegen.workspaces import workspaces_of
 from ..errors import ScheduleError, UnsupportedError
-from ..frontend.problem import Problem
 from ..frontend.requests import Request, einsum_request, scheduled
 from ..ir.format import Format
-from ..ir.index import Tile, Vector, loops_of
-from ..machine.target import host
-from ..machine.threads import workers
+from ..runtime.candidates import candidates, is_close
+from ..runtime.confirming import steady
 from ..runtime.plans import compile_source, describe_all, forget
 from ..runtime.tuned import key_of, remember
-from ..schedule import Step
-from ..schedule.loop_order import Orders
-from ..schedule.parallel import runs_in_blocks
 from ..tensors.sparse_tensor import SparseTensor
 from .dispatch import compute
 from .operands import call_form, identify
 from .pairing import paired
 
-ORDERS = 3  # loop orders to try besides the cheapest one
-DEARER = 16.0  # maximum modelled cost of a loop order, relative to the cheapest one
-TILES = (32, 128)  # tile sizes to try, in iterations
 ROUNDS = 15  # timed runs of each schedule
 CLEARLY = 0.97  # another schedule is chosen if it takes less than this fraction of the default's time
 
@@ -84,31 +75,13 @@ def autotune(expr: Any, *operands: Any, format: Format | str | None = None, seco
         raise UnsupportedError(f"{text!r} is contracted in pairs: autotune the einsum of each pair")
     described = describe_all(ready)
     problem, steps, _ = compile_source(request, described, format)
-    times = _timed(_compile_schedules(request, ready, format, ["", *_schedules(problem, steps)], stop), stop)
+    with steady():
+        times = _timed(_compile_schedules(request, ready, format, ["", *candidates(problem, steps)], stop), stop)
     best = min(times, key=times.__getitem__)
     chosen = best if times[best] < CLEARLY * times[""] else ""
     remember(key_of(str(request), described, format), chosen)
     forget(request)
     return Tuned(text, chosen, times)
-
-
-def _schedules(problem: Problem, steps: Sequence[Step]) -> Iterator[str]:
-    """Schedules other than the default, the most promising first."""
-    stmt = steps[-1].stmt
-    loops = loops_of(stmt)
-    ranked = Orders(problem.stmt, problem.facts, host()).cheapest(ORDERS + 1)
-    for choice in ranked[1:]:
-        if choice.cost < DEARER * ranked[0].cost:
-            yield f"reorder({', '.join(var.name for var in choice.order)})"
-    yield from (f"workspace({kind})" for kind in ("hash", "list") if workspaces_of(stmt))
-    if any(isinstance(loop.tag, Tile) for loop in loops):
-        yield "tile()"
-    vectors = [loop for loop in loops if isinstance(loop.tag, Vector)]
-    yield from (f"tile({loop.var}, {size})" for loop in vectors[:1] for size in TILES if problem.extents[loop.var] > size)
-    if vectors:
-        yield "vectorize()"
-    if workers() > 1 and any(runs_in_blocks(loop.tag) for loop in loops):
-        yield "parallelize()"
 
 
 def _compile_schedules(plain: Request, operands: Sequence[Any], format: Any, schedules: Sequence[str], stop: float) -> dict[str, Any]:
@@ -125,21 +98,11 @@ def _compile_schedules(plain: Request, operands: Sequence[Any], format: Any, sch
         request = scheduled(plain, schedule) if schedule else plain
         with suppress(ScheduleError):
             result = compute(request, operands, format)  # every schedule gives the same format and pattern
-            values = result.coalesce().values if isinstance(result, SparseTensor) else result
-            expected = values if expected is None else expected
-            if not _is_close(values, expected):
+            expected = result if expected is None else expected
+            if not is_close(result, expected):
                 raise RuntimeError(f"schedule={schedule!r} gives another result: please report {str(plain)!r} with these formats")
             runs[schedule] = lambda request=request: compute(request, operands, format)
     return runs
-
-
-def _is_close(values: torch.Tensor, expected: torch.Tensor) -> bool:
-    """Whether two results agree up to the rounding of sums in another order."""
-    if values.shape != expected.shape or (not expected.dtype.is_floating_point and not expected.dtype.is_complex):
-        return torch.equal(values, expected)
-    finite = expected[expected.isfinite()]
-    largest = float(finite.abs().max()) if finite.numel() else 0.0
-    return torch.allclose(values, expected, rtol=1e-3, atol=1e-3 * largest, equal_nan=True)
 
 
 def _timed(runs: dict[str, Any], stop: float) -> dict[str, float]:

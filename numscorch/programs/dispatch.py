@@ -14,7 +14,8 @@ from ..frontend.problem import wanted_format
 from ..frontend.requests import NAMES, Request, einsum_request
 from ..frontend.statements import ProgramPart
 from ..ir.format import Format, as_format
-from ..runtime.plans import find_plan, known_plan, remember
+from ..runtime.confirming import find_plan
+from ..runtime.plans import known_plan, remember
 from ..tensors.distributed import handler_of
 from ..tensors.ledgers import is_listed, note
 from ..tensors.modes import without_autocast

@@ -20,6 +20,7 @@ from ..frontend.datatypes import promotion_of
 from ..frontend.parser import Names, parse_einsum, parse_rearrangement
 from ..frontend.requests import NAMES, Operand, einsum_request
 from ..ir.format import COO, Format, as_format, dense
+from ..runtime.confirming import steady
 from ..runtime.plans import keep
 from ..schedule.facts import rounded
 from ..tensors.aside import aside
@@ -206,7 +207,8 @@ def shape_of(text: str) -> tuple[int, ...]:
 @torch.library.custom_op("numscorch::einsum", mutates_args=())
 def _einsum(spec: str, values: Sequence[Tensor], arrays: Sequence[Tensor]) -> Tensor:
     expr, operands = _operands(spec, values, arrays)
-    return compute(expr, operands, "dense")
+    with steady():
+        return compute(expr, operands, "dense")
 
 
 @_einsum.register_fake
@@ -222,7 +224,8 @@ def _(spec: str, values: Sequence[Tensor], arrays: Sequence[Tensor]) -> Tensor:
 def _gradient(spec: str, at: int, upstream: Tensor, values: Sequence[Tensor], arrays: Sequence[Tensor]) -> Tensor:
     expr, operands = _operands(spec, values, arrays)
     call = DifferentiableCall(einsum_request(expr, tuple([o.ndim for o in operands])), "dense", operands, compute)
-    gradient = call.gradient(at, upstream, values, None)
+    with steady():
+        gradient = call.gradient(at, upstream, values, None)
     if gradient is None:
         return torch.zeros_like(values[at])
     return gradient.contiguous() if gradient is not upstream else gradient.clone()

@@ -20,7 +20,7 @@ import torch
 
 from ..errors import DenseFallbackWarning, UnsupportedError
 
-EntryKind = Literal["densification", "copy", "conversion", "transposition"]
+EntryKind = Literal["densification", "copy", "conversion", "transposition", "schedule"]
 HOMES = (  # code that is not the user's; numscorch and torch.fx generate the last two
     f"{Path(__file__).parents[1]}/",
     f"{Path(str(torch.__file__)).parent}/",
@@ -39,7 +39,7 @@ class Entry:
     """One allocation.
 
     Attributes:
-        kind: densification, copy, conversion or transposition.
+        kind: densification, copy, conversion or transposition; or schedule, if a faster one was found and is used from then on.
         what: description of the tensor or the conversion.
         bytes: size in bytes.
         asked: whether the user requested it by a call such as ``A.to_dense()``.
@@ -146,7 +146,7 @@ def is_strict() -> bool:
 def note(kind: EntryKind, what: str, size: int, *, asked: bool = True) -> None:
     """Add an entry of ``size`` bytes to all open ledgers."""
     ledgers = _open.get()
-    if ledgers and size:
+    if ledgers and (size or kind == "schedule"):
         line, during = _cause()
         for ledger in ledgers:
             ledger.append(Entry(kind, what, size, asked, line, during))
