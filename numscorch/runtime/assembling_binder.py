@@ -13,7 +13,7 @@ import numpy as np
 
 from ..codegen.assembly import WORKSPACE, Param
 from ..codegen.kernel import Kernel
-from ..codegen.result_assembly import Stage, is_spaced
+from ..codegen.result_assembly import is_spaced
 from ..codegen.workspaces import has_level
 from ..frontend.problem import Problem
 from ..frontend.requests import NAMES, Operand
@@ -34,7 +34,11 @@ from .result_arrays import ResultLayout, bounded_starts, packed_room, workers_fo
 
 BLOCK_PER_WORKER = {"cuts": "cuts", "blocks": "n"}  # arguments of a kernel that gives each worker one block
 PARTS = "R_pos, R_crd, R_vals"  # arrays of a result whose number of entries is bounded in advance
-APPENDED, CLOSED = f"return layout.appended({PARTS}, int(starts[0]))", f"return layout.closed(({PARTS}), S, starts, parents)"
+APPENDED = f"return layout.appended({PARTS}, int(starts[0]))"
+CLOSED = {  # arguments of the kernel that closes gaps
+    **dict(zip(("pos", "crd", "vals"), PARTS.split(", "), strict=True)),
+    **{"new_crd": "T_crd", "new_vals": "T_vals", "starts": "S", "ends": "starts", "cuts": "parents", "workers": "n"},
+}
 
 
 class AssemblingBinder(Binder):
@@ -47,7 +51,7 @@ class AssemblingBinder(Binder):
         kernel: Kernel,
         operands: Sequence[Operand],
         parallel: bool,
-        before: Mapping[Stage, Kernel],
+        before: Mapping[str, Kernel],
     ):
         super().__init__(problem, stmt, kernel, operands, parallel)
         self.before = before
@@ -112,7 +116,7 @@ class AssemblingBinder(Binder):
             "    starts = S[:-1].copy()",
             f"    {PARTS} = layout.bounded(int(S[-1]))",
             *(f"    {line}" for line in self.call_lines("once", self.before["once"], BLOCK_PER_WORKER)),
-            f"    {CLOSED}",
+            *(f"    {line}" for line in self.closing_lines()),
         ]
 
     @property
@@ -143,7 +147,18 @@ class AssemblingBinder(Binder):
             *self.workspace_lines(),
             f"{PARTS} = layout.bounded(int(S[-1]))",
             *fill,
-            CLOSED,
+            *self.closing_lines(),
+        ]
+
+    def closing_lines(self) -> list[str]:
+        """Lines that close the gaps between the entries of several workers."""
+        return [
+            "total = int((starts - S[:-1]).sum())",
+            f"if n == 1 or total == S[-1]: return layout.appended({PARTS}, total)",
+            f"if not layout.is_pooled(total): return layout.closed(({PARTS}), S, starts, parents)",
+            "T_crd, T_vals = layout.entries(total)",
+            *self.call_lines("closed", self.before["closed"], CLOSED),
+            "return layout.appended(R_pos, T_crd, T_vals, total)",
         ]
 
     def allocation(self) -> list[str]:

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 import torch
 
 from ..codegen.assembly import stages_of
+from ..codegen.closing import closing_of
 from ..codegen.kernel import BUILDING, Kernel, build, build_plain
 from ..codegen.source import Source, generate
 from ..errors import ScheduleError, UnsupportedError
@@ -25,6 +26,7 @@ from ..frontend.problem import Problem, check_loops, make_problem
 from ..frontend.relayout import moving, strides_with_last, with_last
 from ..frontend.requests import Operand, Request, row_major, scheduled, sizes_of, with_sizes
 from ..ir import index as ix
+from ..ir.assembled import bound_of
 from ..ir.format import Format, dense
 from ..ir.symbolic import Decisions, computing, evaluated, text_of
 from ..machine import guards
@@ -233,7 +235,9 @@ def _bind(request: Request, problem: Problem, stmt: ix.Stmt, kernel: Kernel, des
     wanted = request.options.parallel
     parallel = bool(wanted) or (wanted is None and pays(stmt, problem.facts))
     if problem.result.is_assembled:
-        before = {stage: kernel_for(generate(stmt, host(), stage)) for stage in stages_of(stmt)[:-1]}
+        before: dict[str, Kernel] = {stage: kernel_for(generate(stmt, host(), stage)) for stage in stages_of(stmt)[:-1]}
+        if parallel and ("once" in before or bound_of(stmt) is not None):
+            before["closed"] = kernel_for(closing_of(problem.result, host()))
         binder: Binder = AssemblingBinder(problem, stmt, kernel, described, parallel, before)
     else:
         binder = Binder(problem, stmt, kernel, described, parallel, is_part)

@@ -16,7 +16,7 @@ from ..ir.derived_formats import runs_of
 from ..ir.format import Format
 from ..ir.level import INT32_MAX
 from ..machine import memory
-from ..machine.buffer_pool import room
+from ..machine.buffer_pool import LARGEST, room
 from ..machine.guards import has_address_space
 from ..machine.memory import check_bytes, check_workspace, compressed_instead
 from ..schedule import tuning
@@ -238,7 +238,15 @@ class ResultLayout:
             self._check(size, f"the result's {most} values, if no two of its terms coincide,", padded=parents > most)
         pos = np.empty(parents + 1, self.index_dtype)
         pos[0] = 0
-        return pos, self._coordinates(len(self.format.levels) - 1, most), room(most, self.dtype)
+        return pos, *self.entries(most)
+
+    def entries(self, count: int) -> tuple[np.ndarray, np.ndarray]:
+        """Allocate the coordinates and the values of a result with one sparse level."""
+        return self._coordinates(len(self.format.levels) - 1, count), room(count, self.dtype)
+
+    def is_pooled(self, count: int) -> bool:
+        """Whether arrays for so many entries are small enough for pooled memory. In larger ones, entries are moved in place."""
+        return count * max(self.width, 8) <= LARGEST
 
     def appended(self, pos: np.ndarray, crd: np.ndarray, values: np.ndarray, total: int) -> SparseTensor:
         """The tensor of the entries that one worker appended."""
@@ -250,8 +258,6 @@ class ResultLayout:
     def closed(self, arrays: Parts, starts: Sequence[int], ends: np.ndarray, parents: Sequence[int]) -> SparseTensor:
         """Close the gaps between the workers' entries; ``parents`` holds the first parent of each worker, and the number of parents."""
         pos, crd, values = arrays
-        if len(ends) == 1:
-            return self.appended(pos, crd, values, int(ends[0]))
         slices = [slice(int(start), int(end)) for start, end in zip(starts[:-1], ends, strict=True)]
         total = slices[0].stop
         for worker, part in enumerate(slices[1:], 1):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 from ..errors import ScheduleError
@@ -102,11 +103,28 @@ def runs_in_blocks(tag: Tag) -> bool:
 
 
 def steps_of(stmt: Stmt, facts: Facts) -> float:
-    """Estimate the steps of the innermost loop; a step handles a register of lanes, or a few gathered values."""
+    """Estimate the steps of the innermost loops; a step handles a register of lanes, or a few gathered values."""
     tags = [loop.tag for loop in loops_of(stmt)]
     lanes = max((tag.lanes for tag in tags if isinstance(tag, Vector | FlatSum | Transpose)), default=1)
     gathers = tuning.STEPS_OF_A_GATHER if any(isinstance(tag, Positions) for tag in tags) else 1
-    return work_of(stmt, facts) / max(lanes, gathers)
+    return work_of(stmt, facts) * _passes(stmt) / max(lanes, gathers)
+
+
+def _passes(stmt: Stmt) -> int:
+    """How many innermost loops run one after the other, as a row's maximum and its sum."""
+    depths = list(_depths(stmt))
+    return depths.count(max(depths))
+
+
+def _depths(stmt: Stmt, above: int = 0) -> Iterator[int]:
+    """For each assignment, the number of loops around it."""
+    match stmt:
+        case Forall(_, body):
+            yield from _depths(body, above + 1)
+        case Where(consumer, producer):
+            yield from (*_depths(consumer, above), *_depths(producer, above))
+        case _:
+            yield above
 
 
 def work_of(stmt: Stmt, facts: Facts) -> float:

@@ -185,7 +185,8 @@ def take_positions(loop: Forall, term: Assignment, facts: Facts, target: Target,
     """
     count = _entries_per_row(loop.var, term, facts) if chosen is None else chosen
     spread = _spread(loop.var, term, facts) if chosen is None else inf
-    lanes = 0 if count is None else in_masks(count, spread, target.lanes(term.lhs.tensor.dtype))
+    gathers = any(a.tensor.is_dense and not a.tensor.is_row and loop.var in a.indices for a in accesses_in(term.rhs))
+    lanes = 0 if count is None else in_masks(count, spread, target.lanes(term.lhs.tensor.dtype), gathers)
     if not lanes or not can_take_positions(loop):
         return None
     return replace(
@@ -293,22 +294,24 @@ def _tag_summed_loop(producer: Stmt, facts: Facts, target: Target) -> tuple[Stmt
     return producer, "rows are short or uneven, or the loop is not contiguous: plain loop"
 
 
-def in_masks(entries_per_row: float, spread: float, lanes: int) -> int:
-    """Number of positions of a row to sum at once, with the end of the row masked; 0 if that does not pay.
+def in_masks(entries_per_row: float, spread: float, lanes: int, gathers: bool = True) -> int:
+    """Number of positions of a row to process at once, with the end of the row masked; 0 if that does not pay.
 
-    Long rows take a whole register, short rows four positions. In even rows, steps of four positions cost less than the unused
-    lanes of a register. In uneven rows, each branch at the end of a row is mispredicted, so a whole register pays for shorter rows.
+    Where operands are gathered, unused lanes cost as much as used ones: only long rows take a whole register, others four positions.
+    In uneven rows, each branch at the end of a row is mispredicted, so a whole register pays for shorter rows. Where only adjacent
+    values are read, a row takes as many lanes as it has entries.
 
-    >>> in_masks(3.0, 1.0, 16), in_masks(3.0, 2.0, 16), in_masks(20.0, 1.0, 16), in_masks(20.0, 2.0, 16), in_masks(100.0, 1.0, 8)
+    >>> in_masks(3.0, 1.0, 16), in_masks(3.0, 2.0, 16), in_masks(40.0, 1.0, 16), in_masks(40.0, 2.0, 16), in_masks(100.0, 1.0, 8)
     (0, 4, 4, 16, 8)
+    >>> [in_masks(entries, 2.0, 16, gathers=False) for entries in (7.0, 9.0, 40.0)]
+    [4, 8, 16]
     """
     if entries_per_row < (tuning.GATHER_ROW if spread == 1 else tuning.FOUR_SUMS_ROW) or lanes == 1:
         return 0
-    return (
-        lanes
-        if entries_per_row >= tuning.GATHER_ROW * (tuning.MASKED_REGISTER if spread == 1 else tuning.MASKED_REGISTER_UNEVEN)
-        else min(tuning.GATHERED_POSITIONS, lanes)
-    )
+    if not gathers:
+        return min(1 << max(int(entries_per_row).bit_length() - 1, 2), lanes)
+    is_long = entries_per_row >= (tuning.MASKED_REGISTER if spread == 1 else tuning.MASKED_REGISTER_UNEVEN)
+    return lanes if is_long else min(tuning.GATHERED_POSITIONS, lanes)
 
 
 def _entries_per_row(var: IndexVar, body: Assignment, facts: Facts) -> float | None:

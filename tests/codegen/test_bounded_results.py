@@ -4,11 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
 import pytest
 import torch
 
 import numscorch as ns
+from numscorch.codegen.closing import closing_of
+from numscorch.codegen.kernel import build_plain
+from numscorch.ir.format import CSR
+from numscorch.ir.index import TensorVar
 from numscorch.machine import memory
+from numscorch.machine.target import host
+from numscorch.runtime import result_arrays
 from numscorch.schedule import tuning
 from numscorch.tensors.validate import validate
 
@@ -35,6 +42,32 @@ def test_workers_append_side_by_side(text: str, fmt: ns.Format, two_threads: Non
     result = ns.evaluate(text, **{name: ns.from_torch(value, fmt) for name, value in dense.items()})
     validate(result.pattern)
     assert torch.equal(result.to_dense(), eval(text.split(" = ")[1].replace("[i,j]", ""), dense))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.int64, torch.complex64], ids=str)
+@pytest.mark.parametrize("largest", [0, result_arrays.LARGEST])
+def test_gaps_are_closed_in_place_or_by_each_worker(
+    largest: int, dtype: torch.dtype, two_threads: None, fresh_plans: pytest.MonkeyPatch
+) -> None:
+    """Results larger than pooled memory are moved in place."""
+    fresh_plans.setattr(result_arrays, "LARGEST", largest)
+    A, B = (matrix(301, 200, seed).to(dtype) for seed in (0, 1))
+    for of_torch in (lambda dense: ns.from_torch(dense, ns.CSR), lambda dense: ns.from_torch(dense.to_sparse_csr())):
+        S, T = map(of_torch, (A, B))  # with int32 and with int64 indices
+        for result, expected in ((S + T, A + B), (S * T, A * B), (S @ T.t(), A @ B.t())):
+            validate(result.pattern)
+            assert torch.equal(result.to_dense(), expected)
+
+
+def test_each_worker_moves_its_own_entries() -> None:
+    """Worker 1 wrote two entries of rows 1 and 2 from position 5 on, and worker 2 one of row 3 from position 9 on."""
+    source = closing_of(TensorVar("R", CSR), host())
+    pos, crd, values = np.array([0, 2, 6, 7, 10], np.int32), np.arange(12, dtype=np.int32), np.arange(12, dtype=np.float32)
+    new_crd, new_values = np.full(5, -1, np.int32), np.full(5, -1, np.float32)
+    starts, ends, cuts = np.array([0, 5, 9]), np.array([2, 7, 10]), np.array([0, 1, 3, 4])
+    build_plain(source).plain(pos, crd, values, new_crd, new_values, starts, ends, cuts, 3)
+    assert pos.tolist() == [0, 2, 3, 4, 5]
+    assert new_crd.tolist() == new_values.tolist() == [0, 1, 5, 6, 9]
 
 
 def test_a_broadcast_operand_gives_no_bound(plain: pytest.MonkeyPatch) -> None:
