@@ -26,6 +26,9 @@ from .assembly import Param
 from .numba_passes import Library, Pipeline
 from .source import Source
 
+# Innermost loops start at a cache line (2^6 bytes): loops of a few instructions take up to 1.3 times as long across two lines. LLVM keeps
+# the option for the process, and other processors than x86 ignore it.
+binding.set_option("numscorch", "-x86-experimental-pref-innermost-loop-alignment=6")
 _libraries: list[Any] = []  # keeps machine code alive for the whole process; LLVM modules hold only weak references to libraries
 
 

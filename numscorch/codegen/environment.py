@@ -140,8 +140,16 @@ class Env:
             if at < len(levels) and not levels[at].full and access.level_var(at) == var:
                 mode = self.mode(access, at, positions)
                 here = self.conditions.get(access.tensor.name)
-                iterators.append(Iterator(access, at, levels[at], mode, here, var.name == self.divided, var in self.each))
+                part = self._part(levels[at], mode, var) if var.name == self.divided else None
+                iterators.append(Iterator(access, at, levels[at], mode, here, part, var in self.each))
         return iterators
+
+    def _part(self, level: Level, mode: Mode, var: IndexVar) -> tuple[Expr, Expr]:
+        """Return the positions that a worker walks, if workers share the coordinates of a variable."""
+        if isinstance(level, Cleared):
+            return self.bounds(var)
+        starts, part = Var(f"{mode.name}_parts"), mode.parent.begin * Var("workers") + Var("workers") + Var("worker")
+        return starts[part + 1], starts[part + 2]
 
     def position(self, access: Access) -> Expr:
         """Return the place of an access's value."""
@@ -186,7 +194,7 @@ Lower = Callable[[Stmt, Env], Block]
 class Iterator:
     """A level that a loop iterates below a known parent. If the condition ``here`` is set but false, the parent is absent.
 
-    If ``is_divided``, each worker walks its part of the positions.
+    A ``part`` is the first position that the worker walks, and one past the last.
     If ``is_each``, equal coordinates are not collected in runs.
     """
 
@@ -195,7 +203,7 @@ class Iterator:
     level: Level
     mode: Mode
     here: Expr | None = None
-    is_divided: bool = False
+    part: tuple[Expr, Expr] | None = None
     is_each: bool = False
 
     @property
@@ -226,9 +234,8 @@ class Iterator:
     @property
     def bounds(self) -> tuple[Expr, Expr]:
         """The first position, and one past the last; an absent parent has no positions."""
-        if self.is_divided:
-            starts, part = Var(f"{self.mode.name}_parts"), self.mode.parent.begin * Var("workers") + Var("worker")
-            return starts[part], starts[part + 1]
+        if self.part is not None:
+            return self.part
         first, end = self.level.bounds(self.mode)
         if self.here is None:
             return first, end

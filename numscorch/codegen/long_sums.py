@@ -235,8 +235,12 @@ def _rename(block: Block, names: Names) -> Block:
 
 def scattered(stmt: ix.Stmt) -> dict[str, tuple[ix.Access, set[ix.IndexVar]]]:
     """Map the array names of each loop in blocks to the access that it adds to and the variables that change within the loop."""
-    loops = [(loop, ix.result_of(loop)) for loop in ix.loops_of(stmt) if isinstance(loop.tag, ix.Blocks)]
+    loops = [(loop, ix.result_of(loop)) for loop in ix.loops_of(stmt) if _is_in_blocks(loop.tag)]
     return {f"{lhs.tensor.name}_{loop.var}": (lhs, {inner.var for inner in ix.loops_of(loop)}) for loop, lhs in loops}
+
+
+def _is_in_blocks(tag: ix.Tag) -> bool:
+    return isinstance(tag, ix.Blocks) or (isinstance(tag, ix.Divide) and tag.blocks > 0)
 
 
 def lower_blocks(stmt: ix.Forall, count: int, env: Env, lower_serial: Callable[[ix.Forall, Env], Block]) -> Block:
@@ -265,7 +269,11 @@ def _places(lhs: ix.Access, inner: set[ix.IndexVar], env: Env) -> tuple[Expr, Ex
     outer, order = outer_of(lhs, inner), in_memory(lhs)
     if outer:
         return env.strided_position(lhs, tuple(lhs.indices[at] for at in outer)), stride_of(lhs, outer[-1])
-    return Const(0), env.extent(lhs.indices[order[0]]) * stride_of(lhs, order[0]) if order else Const(1)
+    if not order:
+        return Const(0), Const(1)
+    var, stride = lhs.indices[order[0]], stride_of(lhs, order[0])
+    first, stop = env.bounds(var) if env.divided else (Const(0), env.extent(var))
+    return first * stride, (stop - first) * stride
 
 
 def _cut(stmt: Stmt, count: int, name: str, carry: Block) -> Block:

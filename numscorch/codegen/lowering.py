@@ -52,11 +52,9 @@ def _lower_tagged(stmt: ix.Forall, env: Env) -> Block:
             return lower_serial(stmt, env)
         case ix.Parallel():
             return lower_parallel(stmt, env)
-        case ix.Divide(var):
-            plain = replace(stmt, tag=ix.Serial())
-            alone, shared = lower_serial(plain, env), lower_serial(plain, replace(env, divided=var))
-            work = If(BinOp("==", Var("workers"), Const(1)), alone, shared)
-            return (For(Var("worker"), Const(0), Var("workers"), (work,), parallel=True),)
+        case ix.Divide(var, blocks):
+            plain = replace(stmt, tag=ix.Blocks(blocks) if blocks else ix.Serial())
+            return _divided(plain, var, env)
         case ix.Unroll(times):
             if isinstance(stmt.body, ix.Where):
                 return lower_jammed(stmt, stmt.body, times, env, lower)
@@ -94,6 +92,17 @@ def _lower_tagged(stmt: ix.Forall, env: Env) -> Block:
             assert_never(stmt.tag)
 
 
+def _divided(stmt: ix.Stmt, var: str, env: Env) -> Block:
+    """Lower a statement for a single worker, and for several ones, each of which takes its part of the coordinates of a variable."""
+    last = [(access, len(access.tensor.format.levels)) for access in env.operands if not access.tensor.format.levels[-1].full]
+    walked, count = next((access, count) for access, count in last if access.level_var(count - 1).name == var)
+    bounds = Var(f"{walked.tensor.name}{count}_parts")  # the array starts with the bounds of the parts
+    part = bounds[Var("worker")], bounds[Var("worker") + 1]
+    shared = replace(env, divided=var, tiles={**env.tiles, ix.IndexVar(var): part})
+    work = If(BinOp("==", Var("workers"), Const(1)), lower(stmt, env), lower(stmt, shared))
+    return (For(Var("worker"), Const(0), Var("workers"), (work,), parallel=True),)
+
+
 def lower_serial(stmt: ix.Forall, env: Env, bounds: tuple[Expr, Expr] | None = None, leader: str | None = None) -> Block:
     """Lower a plain loop. In its body, 0 replaces operands that are absent."""
 
@@ -127,6 +136,8 @@ def lower_where(stmt: ix.Where, env: Env) -> Block:
         return lower_scattered(stmt, env, lower)
     if has_level(target, Held):
         return _lower_held(stmt, target, env)
+    if isinstance(stmt.producer, ix.Forall) and isinstance(stmt.producer.tag, ix.Divide):
+        return _divided(replace(stmt, producer=replace(stmt.producer, tag=ix.Serial())), stmt.producer.tag.var, env)
     if has_level(target, Workspace):
         return lower_workspace(stmt, env, lower)
     match stmt.producer:

@@ -70,7 +70,7 @@ def lower_workspace(stmt: ix.Where, env: Env, lower: Lower) -> Block:
     space, assembly = ix.result_of(stmt.producer), env.assembly
     name = space.tensor.name
     join = _join_absent(stmt.producer, space) if counts(space) else ()
-    clear = _clear_row(stmt.producer, space) if has_level(space.tensor, Cleared) else ()
+    clear = _clear_row(stmt.producer, space, env) if has_level(space.tensor, Cleared) else ()
     if has_level(space.tensor, Flagged, Cleared):
         return (*clear, *lower(stmt.producer, env), *join, *lower(stmt.consumer, replace(env, operands=(*env.operands, space))))
     if assembly.stage == "room":
@@ -109,13 +109,13 @@ def _empty(producer: ix.Stmt, space: ix.Access, env: Env, lower: Lower) -> Block
     return (*_insertions(producer, name, env, lower), Assign(_part(name, "bits"), call("emptied", _part(name, "table"), most)))
 
 
-def _clear_row(producer: ix.Stmt, space: ix.Access) -> Block:
+def _clear_row(producer: ix.Stmt, space: ix.Access, env: Env) -> Block:
     """Set the row's values to the reduction's identity, and the number of terms of each value to 0."""
     _, added = around_result(producer)
     name, dtype, at = space.tensor.name, space.tensor.dtype, Var(f"p{space.tensor.name}")
     starts: Block = (Store(_part(name, "vals"), at, Const(start_of(added.op, added.rhs, dtype), dtype)),)
     starts = (*starts, Store(_part(name, "seen"), at, Const(0))) if counts(space) else starts
-    return (For(at, Const(0), size_of(space.indices[0]), starts),)
+    return (For(at, *env.bounds(space.indices[0]), starts),)
 
 
 def _join_absent(producer: ix.Stmt, space: ix.Access) -> Block:

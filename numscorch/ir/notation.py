@@ -72,7 +72,7 @@ COUNT = r"([1-9]\d*)"
 TAGS: tuple[tuple[str, Callable[..., Tag]], ...] = (
     ("forall", Serial),
     ("parallel_forall", Parallel),
-    (r"divide_forall<(\w+)>", Divide),
+    (rf"divide_forall<(\w+)(?:, {COUNT})?>", lambda var, blocks: Divide(var, int(blocks or 0))),
     (rf"vector_forall<{COUNT} x {COUNT}(, once)?(?:, rest {COUNT})?(, masked)?(, overlapped)?>", _vector),
     (rf"unroll_forall<{COUNT}>", lambda times: Unroll(int(times))),
     (rf"position_forall<{COUNT}>", lambda lanes: Positions(int(lanes))),

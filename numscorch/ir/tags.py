@@ -48,9 +48,13 @@ class Parallel(BaseTag):
 
 @dataclass(frozen=True, slots=True)
 class Divide(BaseTag):
-    """Run the loop on each worker. In the loop over ``var`` inside, a worker takes the coordinates of its part of the result only."""
+    """Run the loop on each worker. In the loop over ``var`` inside, a worker takes the coordinates of its part of the result only.
+
+    If ``blocks`` is given, each worker runs the loop in so many blocks, as with :class:`Blocks`.
+    """
 
     var: str
+    blocks: int = 0
 
 
 @dataclass(frozen=True, slots=True)

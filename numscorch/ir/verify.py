@@ -38,7 +38,7 @@ from .index import (
 from .lattice import make_lattice
 from .level import Level
 from .levels import Compressed, Singleton
-from .workspace_levels import Held
+from .workspace_levels import Cleared, Held
 
 
 def walked(loop: Forall) -> tuple[Access, int] | None:
@@ -151,7 +151,7 @@ def _moves_dense(loop: Forall, assignment: Assignment, access: Access, at: int) 
     return at == len(access.tensor.format.levels) - 1 and all(a.tensor.is_dense for a in gathered)
 
 
-def can_divide(loop: Forall, name: str) -> bool:
+def can_divide(loop: Forall, name: str, blocks: int = 0) -> bool:
     """Whether workers can share a loop that scatters: each runs it for its part of the coordinates of a variable.
 
     The variable indexes a dense result, and its loop inside walks the last level of one operand, in order and by parents that have
@@ -163,8 +163,10 @@ def can_divide(loop: Forall, name: str) -> bool:
         divided is None
         or not isinstance(divided.tag, Serial | Ahead)
         or not isinstance(assignment, Assignment)
-        or not assignment.lhs.tensor.is_dense
+        or not (assignment.lhs.tensor.is_dense or isinstance(assignment.lhs.tensor.format.levels[0], Cleared))
     ):
+        return False
+    if blocks and assignment.lhs.indices != (divided.var,):  # each worker moves the sums of a range of places
         return False
     if divided.var not in assignment.lhs.indices or (iterated := walked(divided)) is None:
         return False
@@ -219,8 +221,8 @@ def why_not(loop: Forall, is_appended: bool, in_registers: bool) -> str | None:
             return None if can_unroll(loop) else "only sums over one level are unrolled"
         case Positions():
             return None if can_take_positions(loop) else "only the last level of a single sparse operand is loaded into registers"
-        case Divide(var):
-            return None if can_divide(loop, var) else "only loops that scatter along the last level of an operand are divided"
+        case Divide(var, blocks):
+            return None if can_divide(loop, var, blocks) else "only loops that scatter along the last level of an operand are divided"
         case Each():
             return None if runs_of(loop) else "only sums over one level with repeated coordinates visit each position"
         case Ahead():

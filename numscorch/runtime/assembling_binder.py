@@ -153,8 +153,9 @@ class AssemblingBinder(Binder):
     def closing_lines(self) -> list[str]:
         """Lines that close the gaps between the entries of several workers."""
         return [
+            f"if n == 1: {APPENDED}",
             "total = int((starts - S[:-1]).sum())",
-            f"if n == 1 or total == S[-1]: return layout.appended({PARTS}, total)",
+            f"if total == S[-1]: return layout.appended({PARTS}, total)",
             f"if not layout.is_pooled(total): return layout.closed(({PARTS}), S, starts, parents)",
             "T_crd, T_vals = layout.entries(total)",
             *self.call_lines("closed", self.before["closed"], CLOSED),

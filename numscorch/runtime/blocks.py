@@ -43,24 +43,26 @@ def sharing_workers(pattern: Pattern, workers: int) -> int:
 
 
 def split_rows(pattern: Pattern, workers: int) -> np.ndarray:
-    """Start of each worker's part of each row of the last level, followed by the end of all rows; O(nnz + extent).
+    """The bounds of the workers' parts of the coordinates, then the start of each part of each row of the last level, and the last end.
 
     A worker has the same range of coordinates in all rows. The workers have about equal numbers of entries. For a single worker, the array
-    is empty.
+    is empty. O(nnz + extent).
 
     >>> from numscorch import from_torch
     >>> import torch
     >>> split_rows(from_torch(torch.tensor([[1, 1, 1, 1], [0, 1, 0, 1]]), "CSR").pattern, 2)
-    array([0, 2, 4, 5, 6])
+    array([0, 2, 4, 0, 2, 4, 5, 6])
     """
-    pos, crd = pattern.level_arrays(len(pattern.format.levels) - 1)
+    last = len(pattern.format.levels) - 1
+    pos, crd = pattern.level_arrays(last)
     if workers == 1:
         return pos[:0]
-    counts = np.bincount(crd)
+    counts = np.bincount(crd, minlength=pattern.format.sizes(pattern.shape)[last])
     part_of = (counts.cumsum() - counts) * workers // len(crd)
     parts = np.arange(0, (len(pos) - 1) * workers, workers).repeat(np.diff(pos))
     parts += part_of[crd]
-    return np.append(0, np.bincount(parts, minlength=(len(pos) - 1) * workers).cumsum())
+    bounds = part_of.searchsorted(np.arange(workers))
+    return np.concatenate([bounds, [len(counts), 0], np.bincount(parts, minlength=(len(pos) - 1) * workers).cumsum()])
 
 
 def placed(cuts: Callable[[Pattern, int], np.ndarray], pattern: Pattern, blocks: int) -> tuple[np.ndarray, int]:

@@ -16,7 +16,7 @@ from ..ir.derived_formats import runs_of
 from ..ir.format import Format
 from ..ir.level import INT32_MAX
 from ..machine import memory
-from ..machine.buffer_pool import LARGEST, room
+from ..machine.buffer_pool import LARGEST, Block, room
 from ..machine.guards import has_address_space
 from ..machine.memory import check_bytes, check_workspace, compressed_instead
 from ..schedule import tuning
@@ -28,18 +28,15 @@ KEY_BITS = 62  # bits of a key of a coordinate and a place in a list
 Parts = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
-def _concatenate(array: np.ndarray, slices: Sequence[slice], total: int) -> np.ndarray:
-    """Concatenate the filled parts of an array; pooled memory that is not almost full is copied, other memory is shrunk in place."""
-    if not array.flags.owndata and len(slices) == 1 and len(array) - total <= len(array) // tuning.SPARE_PART:
+def _shrunk(array: np.ndarray, total: int) -> np.ndarray:
+    """The first entries of an array; pooled memory that is not almost full is copied, other memory is shrunk in place."""
+    if type(array) is not Block:
+        array.resize(total, refcheck=False)
+        return array
+    if len(array) - total <= len(array) // tuning.SPARE_PART:
         return array[:total]
-    output, at = array if array.flags.owndata else room(total, array.dtype), 0
-    for part in slices:
-        end = at + part.stop - part.start
-        if output is not array or part.start != at:
-            output[at:end] = array[part]
-        at = end
-    if output is array:
-        output.resize(total, refcheck=False)
+    output = room(total, array.dtype)
+    output[:] = array[:total]
     return output
 
 
@@ -252,20 +249,20 @@ class ResultLayout:
         """The tensor of the entries that one worker appended."""
         pos[-1] = total  # the kernel visits no parent to write the end of a single row
         if len(crd) != total:
-            crd, values = (_concatenate(array, [slice(0, total)], total) for array in (crd, values))
+            crd, values = _shrunk(crd, total), _shrunk(values, total)
         return self._with_one_level(pos, crd, values)
 
     def closed(self, arrays: Parts, starts: Sequence[int], ends: np.ndarray, parents: Sequence[int]) -> SparseTensor:
         """Close the gaps between the workers' entries; ``parents`` holds the first parent of each worker, and the number of parents."""
         pos, crd, values = arrays
-        slices = [slice(int(start), int(end)) for start, end in zip(starts[:-1], ends, strict=True)]
-        total = slices[0].stop
-        for worker, part in enumerate(slices[1:], 1):
-            if part.start != total:
-                pos[parents[worker] + 1 : parents[worker + 1] + 1] -= part.start - total
-            total += part.stop - part.start
-        pos[-1] = total
-        return self._with_one_level(pos, *(_concatenate(array, slices, total) for array in (crd, values)))
+        total = int(ends[0])
+        for worker in range(1, len(ends)):
+            start, end = int(starts[worker]), int(ends[worker])
+            pos[parents[worker] + 1 : parents[worker + 1] + 1] -= start - total
+            for array in (crd, values):
+                array[total : total + end - start] = array[start:end]
+            total += end - start
+        return self.appended(pos, crd, values, total)
 
     def _with_one_level(self, pos: np.ndarray, crd: np.ndarray, values: np.ndarray) -> SparseTensor:
         """The tensor of these arrays, whose last level is its only sparse level."""

@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from ..errors import ScheduleError
-from ..ir.assembled import is_placed
+from ..ir.assembled import bound_of, is_placed
 from ..ir.functions import is_intersection
 from ..ir.index import (
     Assignment,
+    Blocks,
     Divide,
     FlatSum,
     Forall,
@@ -67,8 +68,8 @@ def pays(stmt: Stmt, facts: Facts) -> bool:
 
 
 def _fewest_steps(stmt: Stmt) -> int:
-    """The number of steps from which several workers pay; placed entries are counted first, in another parallel loop."""
-    return tuning.PARALLEL_STEPS * (tuning.PLACED_STEPS if is_placed(stmt) else 1)
+    """The number of steps from which several workers pay; entries that are placed or appended take two parallel loops."""
+    return tuning.PARALLEL_STEPS * (tuning.PLACED_STEPS if is_placed(stmt) else tuning.APPENDED_STEPS if bound_of(stmt) else 1)
 
 
 def _tag_outermost(stmt: Stmt, facts: Facts, within: tuple[IndexVar, ...] = ()) -> tuple[Stmt, str]:
@@ -176,10 +177,15 @@ def divide(stmt: Stmt, facts: Facts, target: Target = GENERIC, options: Options 
     y is scattered along i: each worker adds its part of y
     """
     match stmt:
-        case Forall(tag=Serial()) if options.parallel is None:
+        case Forall(tag=Serial() | Blocks()) if options.parallel is None:
             loops, assignment = unwrap(stmt)
+            blocks = stmt.tag.count if isinstance(stmt.tag, Blocks) else 0
             for loop in loops[1:]:
-                if isinstance(assignment, Assignment) and can_divide(stmt, loop.var.name):
+                if isinstance(assignment, Assignment) and can_divide(stmt, loop.var.name, blocks):
                     why = f"{assignment.lhs.tensor} is scattered along {loop.var}: each worker adds its part of {assignment.lhs.tensor}"
-                    return replace(stmt, tag=Divide(loop.var.name)), why
+                    return replace(stmt, tag=Divide(loop.var.name, blocks)), why
+        case Where(Forall(var, Assignment(), Serial()), Forall() as producer):
+            divided = divide(producer, facts, target, options)  # a worker clears and reads its part of the workspace
+            if divided is not None and divided[0] == replace(producer, tag=Divide(var.name)):
+                return replace(stmt, producer=divided[0]), divided[1]
     return None

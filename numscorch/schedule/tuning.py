@@ -45,6 +45,7 @@ COST_ALONE = 2.0  # factor of a nest whose outermost loop has one step, which th
 
 PARALLEL_STEPS = 1 << 13  # steps of the innermost loop from which several workers pay; bench_overhead, 2 threads
 PLACED_STEPS = 16  # multiples of PARALLEL_STEPS from which they pay for placed entries; benchmarks.everyday conversions, 2 threads
+APPENDED_STEPS = 4  # the same for entries that workers append below a bound and then move; benchmarks.families A + B, 2 threads
 STEPS_OF_A_GATHER = 2  # gathered values that take as long as one plain step; bench_spmv
 SERIAL_CALLS = 8  # calls for one pattern after which workers share a loop that scatters; splitting its rows takes as long; SpMV, CSC
 SHARED_COORDINATES = 8  # coordinates from which a shared loop is worth cutting into blocks

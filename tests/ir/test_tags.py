@@ -54,6 +54,12 @@ def source(text: str) -> str:
     return generate(stmt, Target(32, 16)).text.rpartition('"""')[2]
 
 
+def test_divided_loops_run_in_blocks() -> None:
+    text = "divide_forall<j, 64>(i, forall(j, y[j] += A[i,j] * x[i]))"
+    assert str(parse_stmt(text, TENSORS)) == text
+    assert all(part in source(text) for part in ("A2_parts[", "carry("))
+
+
 def test_every_tag_is_listed() -> None:
     assert {*IMPLEMENTED, ix.Specialize} == set(get_args(ix.Tag))
 

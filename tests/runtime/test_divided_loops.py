@@ -90,12 +90,15 @@ def test_parts_are_ranges_of_coordinates(index_dtype: torch.dtype) -> None:
         for count in (2, 3, 7):
             if not len(crd):
                 continue
-            starts = split_rows(A.pattern, count)
+            bounds, starts = np.split(split_rows(A.pattern, count), [count + 1])
             assert_array_equal(starts[::count], pos)
             assert (np.diff(starts) >= 0).all()
             owners = (np.arange(len(starts) - 1) % count).repeat(np.diff(starts))
             held = [crd[owners == owner] for owner in range(count) if owner in owners]
             assert all(left.max() < right.min() for left, right in pairwise(held))
+            assert (bounds[0], bounds[-1]) == (0, A.shape[1])
+            ranges = [crd[(bounds[owner] <= crd) & (crd < bounds[owner + 1])] for owner in range(count)]
+            assert all(sorted(part) == sorted(crd[owners == owner]) for owner, part in enumerate(ranges))
 
 
 def test_the_first_calls_for_a_pattern_split_nothing(workers: list[int]) -> None:
@@ -106,13 +109,30 @@ def test_the_first_calls_for_a_pattern_split_nothing(workers: list[int]) -> None
     assert (split_rows, 2) in A.pattern.derived
 
 
-def test_serial_schedules_and_long_sums_are_not_divided(workers: list[int]) -> None:
+@pytest.mark.parametrize("kind", ["blocks", "wider"])
+def test_long_sums_are_shared_and_bitwise_equal_compiled(kind: str, workers: list[int]) -> None:
+    """Sums in blocks, and sums of very different lengths, which are collected in a wider type."""
+    generator = torch.Generator().manual_seed(0)
+    D = torch.rand(37, 5000, generator=generator) * (torch.rand(37, 5000, generator=generator) < 0.2)
+    if kind == "wider":
+        D = torch.cat([D[:1] + 0.1, torch.eye(5000)[:4000]])
+    x, results = torch.randn(5000, generator=generator), []
+    for workers[0] in (1, 2, 3, 7):
+        A = ns.from_torch(D, ns.CSC)
+        results += [ns.einsum("ij,j->i", A, x), ns.einsum("ij,j->i", A, x)]
+    text = str(ns.explain("ij,j->i", A, x).steps[-1].stmt)
+    assert ("divide_forall<i, " in text) if kind == "blocks" else ("divide_forall<i>" in text and "w[i] +=" in text)
+    assert all(torch.equal(result, results[0]) for result in results)
+    torch.testing.assert_close(results[0].double(), D.double() @ x.double(), rtol=1e-5, atol=1e-4)
+
+
+def test_serial_schedules_are_not_divided(workers: list[int]) -> None:
     A, x = ns.from_torch(torch.ones(4, 4), ns.CSC), torch.ones(4)
     assert is_divided("ij,j->i", A, x)
     stmt = ns.explain("ij,j->i", A, x, schedule="parallelize()").steps[-1].stmt
     assert not any(isinstance(loop.tag, Divide) for loop in loops_of(stmt))
     tall = ns.from_torch(torch.ones(2000, 2), ns.CSR)
-    assert not is_divided("ij,i->j", tall, torch.ones(2000))
+    assert is_divided("ij,i->j", tall, torch.ones(2000))
 
 
 def test_unordered_rows_are_not_divided(workers: list[int]) -> None:
