@@ -143,6 +143,6 @@ PEAK_HITS = 16  # samples of one coordinate from which it is frequent
 MOST_CASES = 3  # most merge lattice points with a loop and a case for each: the number for two operands
 SHARED_REGISTERS = 4  # shared registers loaded at once; more would leave too few registers for the sums
 TRANSPOSED_SQUARES = 2  # adjacent squares of registers per step, which read whole cache lines; bench_linear
-MOST_IFS = 4  # copies up to which the rest of a row is handled without a loop; bench_spmv
+MOST_IFS = 8  # copies up to which the rest of a row is handled without a loop; SpMM with 8 columns, ca-CondMat
 MOST_COPIES = 160  # copies of a body, at most: more take long to compile
 PREFETCHED_LINE = 64  # bytes that one prefetch loads: a cache line of most processors; bench_structured
