@@ -1,6 +1,6 @@
 """The kernel that closes the gaps between workers' entries of a result whose number of entries was bounded in advance.
 
-Each worker copies what it wrote. Copied by one thread, the memory of all others would change its core, here and at the next call.
+Each worker copies what it wrote. If one thread copied everything, cache lines would move between cores, at this call and at the next.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from .assembly import KernelBody, Param, functions_of
 from .python import emit_function
 from .source import Source
 
-TITLE = "Close the gaps between the entries that workers have written: each worker copies its own ones."
+TITLE = "Close the gaps between the entries that workers have written: each worker copies its entries."
 
 
 def closing_of(result: TensorVar, target: Target) -> Source:

@@ -69,7 +69,7 @@ def lower_workspace(stmt: ix.Where, env: Env, lower: Lower) -> Block:
     """
     space, assembly = ix.result_of(stmt.producer), env.assembly
     name = space.tensor.name
-    join = _join_absent(stmt.producer, space) if counts(space) else ()
+    join = _join_absent(stmt.producer, space, env) if counts(space) else ()
     clear = _clear_row(stmt.producer, space, env) if has_level(space.tensor, Cleared) else ()
     if has_level(space.tensor, Flagged, Cleared):
         return (*clear, *lower(stmt.producer, env), *join, *lower(stmt.consumer, replace(env, operands=(*env.operands, space))))
@@ -118,17 +118,17 @@ def _clear_row(producer: ix.Stmt, space: ix.Access, env: Env) -> Block:
     return (For(at, *env.bounds(space.indices[0]), starts),)
 
 
-def _join_absent(producer: ix.Stmt, space: ix.Access) -> Block:
+def _join_absent(producer: ix.Stmt, space: ix.Access, env: Env) -> Block:
     """Reduce each value with 0 if it has fewer terms than the loops have steps. If inner loops have no steps, a term has no value."""
     loops, added = around_result(producer)
     inner = [loop.var for loop in ix.loops_of(producer) if loop not in loops and loop.var not in space.indices]
     name, at = space.tensor.name, Var(f"p{space.tensor.name}")
     place = _part(name, "list")[at] if has_level(space.tensor, Listed) else at
-    places = _part(name, "count") if has_level(space.tensor, ListWorkspace) else size_of(space.indices[0])
+    places = (Const(0), _part(name, "count")) if has_level(space.tensor, ListWorkspace) else env.bounds(space.indices[0])
     values, zero = _part(name, "vals"), Const(0.0, space.tensor.dtype)
     complete = Store(values, place, joined(added.op, values[place], zero))
     terms = _steps([loop.var for loop in loops if loop.var not in space.indices])
-    join: Stmt = For(at, Const(0), places, (If(_part(name, "seen")[place] < terms, (complete,)),))
+    join: Stmt = For(at, *places, (If(_part(name, "seen")[place] < terms, (complete,)),))
     return (If(Const(0) < _steps(inner), (join,)),) if inner else (join,)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import platform
 import sys
 import textwrap
@@ -57,7 +58,13 @@ def _doctor(arguments: argparse.Namespace) -> int:
 def report() -> list[Diagnosis]:
     """Examine the installation. Imports Numba and starts its threading layer."""
     of_threads = [_attempt("threading layer", _threading_layer), _attempt("threads", _thread_counts)]
-    return [*starmap(_version, TESTED.items()), _processor(), *of_threads, _cache(), *_numbas_cache()]
+    return [*starmap(_version, TESTED.items()), _processor(), *of_threads, _cache(), *_numbas_cache(), _settings()]
+
+
+def _settings() -> Diagnosis:
+    """The environment variables of numscorch that are set."""
+    given = [f"{name}={value}" for name, value in sorted(os.environ.items()) if name.startswith("NUMSCORCH_")]
+    return Diagnosis("settings", ", ".join(given) or "no NUMSCORCH_ variable is set", ok=True)
 
 
 def render(checks: Iterable[Diagnosis]) -> str:

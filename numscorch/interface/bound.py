@@ -22,7 +22,7 @@ from ..programs.reductions import prepared
 from ..programs.steps import Chain
 from ..programs.torch_sparse import wrap
 from ..programs.tracing import TRACERS, holds_traced
-from ..runtime.confirming import find_plan
+from ..runtime.confirming import watched_plan
 from ..runtime.plans import Plan, known_plan
 from ..tensors.graph_breaks import graph_break
 from ..tensors.modes import in_transform
@@ -249,7 +249,7 @@ def _compile(bound: BoundEinsum, call: EinsumCall) -> None:
         wanted_format(bound.format, len(request.subscripts.result))
         return
     with torch.no_grad():
-        compiled = find_plan(request, bound.format, ready, signatures)
+        compiled = watched_plan(request, bound.format, ready, signatures)
     problem = compiled.problem
     bound.result = OperandSpec(compiled.shape, problem.requested or problem.format, getattr(torch, problem.result.dtype))
     bound._learn(call.operands)

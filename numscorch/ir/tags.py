@@ -50,7 +50,7 @@ class Parallel(BaseTag):
 class Divide(BaseTag):
     """Run the loop on each worker. In the loop over ``var`` inside, a worker takes the coordinates of its part of the result only.
 
-    If ``blocks`` is given, each worker runs the loop in so many blocks, as with :class:`Blocks`.
+    Unless ``blocks`` is 0, each worker runs the loop in this number of blocks, as with :class:`Blocks`.
     """
 
     var: str

@@ -17,6 +17,7 @@ from timeit import timeit
 import numpy as np
 
 from ..machine.guards import paused
+from ..runtime.confirming import steady
 
 SECONDS = float(os.environ.get("NUMSCORCH_BENCH_SECONDS", "0.2"))  # total time of one comparison
 FEWEST, MOST = 5, 400  # number of turns
@@ -55,6 +56,7 @@ class Turns:
         return statistics.median(self.peers[self.best]) / statistics.median(self.ours)
 
 
+@steady()
 def in_turns(
     ours: Function,
     peers: Mapping[str, Function],

@@ -14,7 +14,7 @@ from ..frontend.problem import wanted_format
 from ..frontend.requests import NAMES, Request, einsum_request
 from ..frontend.statements import ProgramPart
 from ..ir.format import Format, as_format
-from ..runtime.confirming import find_plan
+from ..runtime.confirming import watched_plan
 from ..runtime.plans import known_plan, remember
 from ..tensors.distributed import handler_of
 from ..tensors.ledgers import is_listed, note
@@ -65,7 +65,7 @@ def dispatched(expr: str | Request, operands: Sequence[Any], format: Format | st
             return _compute_dense(request, ready, format, out)
         if (result := _rewritten(request, ready, format, out, (request, format, *signatures))) is not None:
             return result if result is out else _like_operands(result, operands, format)
-        plan = find_plan(request, format, ready, signatures)
+        plan = watched_plan(request, format, ready, signatures)
     requested = plan.problem.requested
     is_final = requested is None and (plan.problem.result.is_dense or not is_all_native(operands))
     if is_final:

@@ -1,8 +1,9 @@
-"""Picks of the cost model, confirmed where calls take long: schedules that it ranks next are timed beside the one in use.
+"""Picks of the cost model, confirmed where calls take long: other likely schedules are timed beside the one in use.
 
-A plan whose calls take a millisecond or more counts their time. As soon as 5 % of that time pays for a trial, one thread compiles the
-next candidate and runs it in turns with the schedule in use; other threads go on. A candidate that takes less than 0.95 of the time
-is used from then on. Its sums have another order of terms, so results may differ in the last bits from the call on that replaced it.
+A plan whose calls take a millisecond or more counts their time. When a trial costs less than 5 % of that time, one thread compiles the next
+candidate and runs it in turns with the schedule in use. Meanwhile, other threads call their plans; a first call waits while the candidate
+is compiled. A candidate that takes less than 0.95 of the time is used from then on. Its sums have another order of terms, so results may
+differ in the last bits from that call on.
 """
 
 from __future__ import annotations
@@ -22,16 +23,18 @@ from typing import Any
 import torch
 
 from ..codegen.kernel import BUILDING
-from ..errors import MemoryLimitError, ScheduleError
+from ..errors import ScheduleError
 from ..frontend.requests import Request, scheduled
 from ..ir.format import Format
 from ..ir.index import operands_of
-from ..machine import compile_log
+from ..machine import compile_log, memory
+from ..machine.threads import workers
 from ..tensors.ledgers import note
+from ..tensors.modes import outside_modes
 from ..tensors.sparse_tensor import SparseTensor
 from .candidates import DEARER, SERIAL, candidates, is_close
 from .plans import Plan, compile_source, describe_all, known_plan, make_plan, remember, tables_apart
-from .tuned import key_of
+from .tuned import is_tuned, key_of
 
 TERMS = 1 << 18  # expected terms from which a plan counts its time; such calls take at least 50 microseconds
 LONG = 1e-3  # seconds that calls must take on average
@@ -58,7 +61,7 @@ def steady() -> Iterator[None]:
         _steady.reset(token)
 
 
-def find_plan(request: Request, format: Format | str | None, operands: Sequence[Any], signatures: Sequence[Hashable]) -> Plan:
+def watched_plan(request: Request, format: Format | str | None, operands: Sequence[Any], signatures: Sequence[Hashable]) -> Plan:
     """The plan for these SparseTensors and strided tensors, created at the first call; its pick is confirmed if calls take long."""
     with BUILDING:
         plan = known_plan(request, format, signatures)
@@ -66,12 +69,13 @@ def find_plan(request: Request, format: Format | str | None, operands: Sequence[
 
 
 def _watched(request: Request, format: Format | str | None, operands: Sequence[Any], plan: Plan) -> Plan:
-    """The plan with a trial of its schedule, if it may take long."""
+    """The plan with a trial of its schedule, if its calls may take long and ``autotune`` has not chosen the schedule."""
     result = plan.problem.result
     has_fixed_order = not result.is_assembled or plan.problem.format.is_ordered  # of the entries: values of two calls correspond
     if not (request.is_product and has_fixed_order and _is_wanted() and _terms(request, operands) >= TERMS):
         return plan
-    return replace(plan, run=Trial(request, format, plan).run)
+    key = key_of(str(request), describe_all(operands), format)
+    return plan if is_tuned(key) else replace(plan, run=Trial(request, format, key, plan).run)
 
 
 def _is_wanted() -> bool:
@@ -101,32 +105,37 @@ class Trial:
 
     Args:
         request, format: as for plans.
+        key: the key of similar operands, by ``tuned.key_of``.
         plan: the plan with the cost model's schedule.
     """
 
-    __slots__ = ("calls", "claim", "cost", "ended", "formats", "given", "key", "left", "pick", "picked", "plain", "seconds")
+    __slots__ = (
+        *("calls", "claim", "cost", "default", "formats", "is_done", "key"),
+        *("pick", "requested", "schedule", "seconds", "threads", "untried"),
+    )
 
-    def __init__(self, request: Request, format: Format | str | None, plan: Plan) -> None:
-        self.plain, self.given, self.pick, self.picked = (request, format), plan.run, plan.run, ""
-        self.formats = _formats(plan)
-        self.calls, self.seconds, self.cost, self.ended = 0, 0.0, 0.0, False
-        self.left: list[str] | None = None  # candidates; None until they are listed
-        self.key, self.claim = "", threading.Lock()
+    def __init__(self, request: Request, format: Format | str | None, key: str, plan: Plan) -> None:
+        self.requested, self.key, self.formats = (request, format), key, _formats(plan)
+        self.default, self.pick, self.schedule = plan.run, plan.run, ""
+        self.calls, self.seconds, self.cost, self.is_done = 0, 0.0, 0.0, False
+        self.untried: list[str] | None = None  # candidates; None until they are listed
+        self.claim, self.threads = threading.Lock(), workers()
 
     def run(self, *operands: Any, into: Any = None) -> Any:
         """The result by the schedule in use; in steady calls, and with ``into``, by the cost model's pick."""
-        is_given = self.pick is self.given
-        if into is not None or (self.ended if is_given else not _is_open()):
-            return self.given(*operands, into=into)
-        if self.ended:
+        is_default = self.pick is self.default
+        if into is not None or (self.is_done if is_default else not (_is_open() and self.threads == workers())):
+            return self.default(*operands, into=into)
+        if self.is_done:
             return self.pick(*operands)
         started = perf_counter()
         result = self.pick(*operands)
-        self.seconds += perf_counter() - started
         self.calls += 1
+        if self.calls > 1:  # the first call may compile
+            self.seconds += perf_counter() - started
         if self.pays() and _is_open() and self.claim.acquire(blocking=False):
             try:
-                change = Context().run(self.try_next, operands)  # ledgers of this thread list no copies of a trial
+                change = Context().run(self.try_next, operands, result)  # ledgers of this thread list no copies of a trial
             finally:
                 self.claim.release()
             if change:
@@ -136,54 +145,75 @@ class Trial:
 
     def pays(self) -> bool:
         """Whether the time of all calls pays for another candidate; calls that are short on average end the trial."""
-        if self.calls < CALLS or self.ended:
+        if self.calls < CALLS or self.is_done:
             return False
-        mean = self.seconds / self.calls
-        self.ended = mean < LONG
+        mean = self.seconds / (self.calls - 1)
+        if mean < LONG:
+            self.end()
         counts = compile_log.counts
         compiling = 2 * counts.compiling / counts.compiled if counts.compiled else COMPILING
-        return not self.ended and SHARE * self.seconds >= self.cost + compiling + (2 * ROUNDS + DEARER) * mean
+        return not self.is_done and SHARE * self.seconds >= self.cost + compiling + (2 * ROUNDS + DEARER) * mean
 
-    def try_next(self, operands: Sequence[Any]) -> str:
-        """Compile and time the next candidate; a sentence for the ledger if it is used from now on, else ""."""
+    def end(self) -> None:
+        """End the trial. Similar operands then try the schedule that it ended with."""
+        if len(_outcomes) < MOST_OUTCOMES:
+            _outcomes.setdefault(self.key, self.schedule)
+        self.is_done = True
+
+    def try_next(self, operands: Sequence[Any], result: Any) -> str:
+        """Compile and time the next candidate; a sentence for the ledger if it is used from now on, else "".
+
+        The user's call has its ``result``, so whatever fails here ends the trial, and nothing else.
+        """
         started, change = perf_counter(), ""
-        if self.left is None:
-            self.left = self.list_candidates(operands)
-        if self.left:
-            schedule = self.left.pop(0)
-            run = self.scheduled(schedule, operands)
-            if run is not None and (ratio := self.ratio(run, operands)) < BETTER:
-                self.pick, self.picked = run, schedule
-                change = f"{self.plain[0]} runs with schedule={schedule!r} from now on, which took {ratio:.2f} of the time"
-        if not self.left:
-            if len(_outcomes) < MOST_OUTCOMES:
-                _outcomes[self.key] = self.picked
-            self.ended = True
+        try:
+            with outside_modes():
+                change = self.compare(operands, result)
+        except Exception as error:
+            _log.warning("no other schedule of %s is tried: %s: %s", self.requested[0], type(error).__name__, error)
+            self.untried = []
+        if not self.untried:
+            self.end()
         self.cost += perf_counter() - started
         return change
 
-    def list_candidates(self, operands: Sequence[Any]) -> list[str]:
-        """The candidates, or the schedule that a trial with operands of similar sizes ended with."""
-        request, format = self.plain
-        described = describe_all(operands)
-        self.key = key_of(str(request), described, format)
+    def compare(self, operands: Sequence[Any], result: Any) -> str:
+        """As ``try_next``, for which exceptions may escape."""
+        if self.untried is None:
+            self.untried = self.list_candidates(operands, result)
+        if not self.untried:
+            return ""
+        schedule = self.untried.pop(0)
+        run = self.scheduled(schedule, operands)
+        if run is None or (ratio := self.ratio(run, operands, result)) >= BETTER:
+            return ""
+        self.pick, self.schedule = run, schedule
+        return f"{self.requested[0]} runs with schedule={schedule!r} from now on, which took {ratio:.2f} of the time"
+
+    def list_candidates(self, operands: Sequence[Any], result: Any) -> list[str]:
+        """The candidates, or the schedule that a trial with operands of similar sizes ended with; none if memory for results is short."""
+        values = result._values if isinstance(result, SparseTensor) else result
+        if 2 * values.nbytes > memory.limit():
+            return []
         if (known := _outcomes.get(self.key)) is not None:
             return [known] if known else []
-        problem, steps, _ = compile_source(request, described, format)
-        return [schedule for schedule in candidates(problem, steps) if schedule != SERIAL]  # a core that is busy now would decide on it
+        request, format = self.requested
+        problem, steps, _ = compile_source(request, describe_all(operands), format)
+        return [schedule for schedule in candidates(problem, steps) if schedule != SERIAL]  # a busy core would bias this comparison
 
     def scheduled(self, schedule: str, operands: Sequence[Any]) -> Callable[..., Any] | None:
         """The function of the plan with a schedule; None if the schedule is not possible, or needs memory for operands in other formats."""
-        request, format = self.plain
-        with suppress(ScheduleError, MemoryLimitError), BUILDING:
+        request, format = self.requested
+        with suppress(ScheduleError), BUILDING:
             plan = make_plan(scheduled(request, schedule), operands, format)
             return plan.run if _formats(plan) == self.formats else None
         return None
 
-    def ratio(self, run: Callable[..., Any], operands: Sequence[Any]) -> float:
+    def ratio(self, run: Callable[..., Any], operands: Sequence[Any], result: Any) -> float:
         """The time of a function over the time of the pick, in turns; infinite if it is hopeless or its result differs."""
-        if not is_close(run(*operands), self.pick(*operands)):
-            _log.warning("a candidate for %s gives another result and is not used: please report it", self.plain[0])
+        if not is_close(run(*operands), result):
+            if is_close(self.pick(*operands), result):  # else another thread writes to the operands
+                _log.warning("a candidate for %s gives another result and is not used: please report it", self.requested[0])
             return float("inf")
         times: tuple[list[float], list[float]] = ([], [])
         for _ in range(ROUNDS):

@@ -242,7 +242,7 @@ class ResultLayout:
         return self._coordinates(len(self.format.levels) - 1, count), room(count, self.dtype)
 
     def is_pooled(self, count: int) -> bool:
-        """Whether arrays for so many entries are small enough for pooled memory. In larger ones, entries are moved in place."""
+        """Whether arrays for ``count`` entries are small enough for pooled memory. In larger ones, entries are moved in place."""
         return count * max(self.width, 8) <= LARGEST
 
     def appended(self, pos: np.ndarray, crd: np.ndarray, values: np.ndarray, total: int) -> SparseTensor:

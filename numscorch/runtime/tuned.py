@@ -50,6 +50,11 @@ def chosen(expr: str, operands: Sequence[Operand], format: Format | str | None) 
     return schedules.get(key_of(expr, operands, format)) or None if schedules else None
 
 
+def is_tuned(key: str) -> bool:
+    """Whether ``autotune`` has chosen a schedule for this key, or the compiler's own."""
+    return key in _read.get(kernel_cache.folder(), {})
+
+
 def version_of_choices() -> tuple[int, int]:
     """A value that changes with the chosen schedules, and with the number of threads if any was chosen."""
     return len(_changes), workers() if any(_read.values()) else 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import assert_never
 
 from ..errors import ScheduleError
 from ..ir.assembled import bound_of, is_placed
@@ -124,8 +125,10 @@ def _depths(stmt: Stmt, above: int = 0) -> Iterator[int]:
             yield from _depths(body, above + 1)
         case Where(consumer, producer):
             yield from (*_depths(consumer, above), *_depths(producer, above))
-        case _:
+        case Assignment():
             yield above
+        case _:
+            assert_never(stmt)
 
 
 def work_of(stmt: Stmt, facts: Facts) -> float:

@@ -185,7 +185,7 @@ def take_positions(loop: Forall, term: Assignment, facts: Facts, target: Target,
     """
     count = _entries_per_row(loop.var, term, facts) if chosen is None else chosen
     spread = _spread(loop.var, term, facts) if chosen is None else inf
-    gathers = any(a.tensor.is_dense and not a.tensor.is_row and loop.var in a.indices for a in accesses_in(term.rhs))
+    gathers = any(a.tensor.is_reordered or (a.tensor.is_dense and loop.var in a.indices) for a in accesses_in(term.rhs))
     lanes = 0 if count is None else in_masks(count, spread, target.lanes(term.lhs.tensor.dtype), gathers)
     if not lanes or not can_take_positions(loop):
         return None

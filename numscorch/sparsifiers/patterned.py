@@ -86,7 +86,7 @@ class topk(BuiltIn):
             raise RangeError(f"{self} of a tensor of shape {tuple(tensor.shape)}: it has {tensor.ndim} dimensions, so choose another dim")
         extent = tensor.shape[self.dim]
         if extent < self.k:
-            raise SizeError(f"{self} of a tensor of shape {tuple(tensor.shape)}: a slice has {extent} entries, so k is at most that")
+            raise SizeError(f"{self} of a tensor of shape {tuple(tensor.shape)}: k is at most {extent}, the size of that dimension")
         return ~least(magnitudes(self, tensor), extent - self.k, self.dim)
 
     @property

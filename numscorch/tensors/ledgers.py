@@ -36,7 +36,7 @@ _warned: set[str] = set()
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One allocation.
+    """One allocation, or one replaced schedule.
 
     Attributes:
         kind: densification, copy, conversion or transposition; or schedule, if a faster one was found and is used from then on.

@@ -50,6 +50,8 @@ def test_gaps_are_closed_in_place_or_by_each_worker(
     largest: int, dtype: torch.dtype, two_threads: None, fresh_plans: pytest.MonkeyPatch
 ) -> None:
     """Results larger than pooled memory are moved in place."""
+    moved, closed = [], result_arrays.ResultLayout.closed
+    fresh_plans.setattr(result_arrays.ResultLayout, "closed", lambda *arguments: moved.append(1) or closed(*arguments))
     fresh_plans.setattr(result_arrays, "LARGEST", largest)
     A, B = (matrix(301, 200, seed).to(dtype) for seed in (0, 1))
     for of_torch in (lambda dense: ns.from_torch(dense, ns.CSR), lambda dense: ns.from_torch(dense.to_sparse_csr())):
@@ -57,6 +59,7 @@ def test_gaps_are_closed_in_place_or_by_each_worker(
         for result, expected in ((S + T, A + B), (S * T, A * B), (S @ T.t(), A @ B.t())):
             validate(result.pattern)
             assert torch.equal(result.to_dense(), expected)
+    assert len(moved) == (0 if largest else 6)
 
 
 def test_each_worker_moves_its_own_entries() -> None:

@@ -109,9 +109,10 @@ def test_the_first_calls_for_a_pattern_split_nothing(workers: list[int]) -> None
     assert (split_rows, 2) in A.pattern.derived
 
 
+@pytest.mark.parametrize("reduce", ["sum", "max", "prod"])
 @pytest.mark.parametrize("kind", ["blocks", "wider"])
-def test_long_sums_are_shared_and_bitwise_equal_compiled(kind: str, workers: list[int]) -> None:
-    """Sums in blocks, and sums of very different lengths, which are collected in a wider type."""
+def test_long_sums_are_shared_and_bitwise_equal_compiled(kind: str, reduce: str, workers: list[int]) -> None:
+    """Sums in blocks, and sums of very different lengths, which are collected in a wider type; other reductions count their terms."""
     generator = torch.Generator().manual_seed(0)
     D = torch.rand(37, 5000, generator=generator) * (torch.rand(37, 5000, generator=generator) < 0.2)
     if kind == "wider":
@@ -119,11 +120,13 @@ def test_long_sums_are_shared_and_bitwise_equal_compiled(kind: str, workers: lis
     x, results = torch.randn(5000, generator=generator), []
     for workers[0] in (1, 2, 3, 7):
         A = ns.from_torch(D, ns.CSC)
-        results += [ns.einsum("ij,j->i", A, x), ns.einsum("ij,j->i", A, x)]
-    text = str(ns.explain("ij,j->i", A, x).steps[-1].stmt)
-    assert ("divide_forall<i, " in text) if kind == "blocks" else ("divide_forall<i>" in text and "w[i] +=" in text)
+        results += [ns.einsum("ij,j->i", A, x, reduce=reduce), ns.einsum("ij,j->i", A, x, reduce=reduce)]
+    text = str(ns.explain("ij,j->i", A, x, reduce=reduce).steps[-1].stmt)
+    if reduce == "sum":
+        assert ("divide_forall<i, " in text) if kind == "blocks" else ("divide_forall<i>" in text and "w[i] +=" in text)
     assert all(torch.equal(result, results[0]) for result in results)
-    torch.testing.assert_close(results[0].double(), D.double() @ x.double(), rtol=1e-5, atol=1e-4)
+    exact = getattr((D.double() * x.double()), "amax" if reduce == "max" else reduce)(1)
+    torch.testing.assert_close(results[0].double(), exact, rtol=1e-5, atol=1e-4)
 
 
 def test_serial_schedules_are_not_divided(workers: list[int]) -> None:
