@@ -46,7 +46,7 @@ def scatter_rows(stmt: Stmt, facts: Facts, target: Target = GENERIC, options: Op
     >>> counts = (("A", CSR, (10, 80)), ("B", CSC, (10, 80)), ("C", CSR, (10, 80)))
     >>> found = scatter_rows(nest, Facts(tuple((IndexVar(name), 10) for name in "ijk"), counts))
     >>> print(*found or (), sep="\\n")
-    forall(i, where(forall(k, where(D[i,k] = C[i,k] * u, position_forall<8>(j, u += A_row[j] * B[j,k]))), forall(j, A_row[j] = A[i,j])))
+    forall(i, where(forall(k, where(D[i,k] = C[i,k] * u, position_forall<4>(j, u += A_row[j] * B[j,k]))), forall(j, A_row[j] = A[i,j])))
     at j, A is merged about 8 times for each i: its row is scattered into a dense array
     """
     if result_of(stmt).tensor.is_assembled or not is_product(value_of(stmt)):

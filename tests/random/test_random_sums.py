@@ -9,7 +9,7 @@ from scale import scaled
 
 import numscorch as ns
 from numscorch.codegen.long_sums import block_sums
-from numscorch.ir.index import Blocks, PartialSums, loops_of
+from numscorch.ir.index import Divide, PartialSums, Serial, loops_of
 from numscorch.ir.loop import Accumulate, Assign, Const, If, Var, While, all_of
 
 BLOCKED = "(i, j) -> (i // 2: dense, j // 2: compressed, i % 2: dense, j % 2: dense)"
@@ -55,8 +55,9 @@ def test_sums_in_blocks_add_each_term_once(expr: str, shape: tuple[int, ...], fo
 def test_tall_matrices_are_summed_in_blocks_and_square_ones_are_not() -> None:
     tall, square = (ns.from_torch(torch.ones(rows, 4), "CSR") for rows in (5000, 4))
     loops = {A.shape[0]: loops_of(ns.explain("ij,i->j", A, torch.ones(len(A))).steps[-1].stmt) for A in (tall, square)}
-    assert any(isinstance(loop.tag, Blocks) for loop in loops[5000])
-    assert not any(isinstance(loop.tag, Blocks) for loop in loops[4])
+    assert any(isinstance(loop.tag, Divide) and loop.tag.blocks for loop in loops[5000])
+    assert all(isinstance(loop.tag, Serial | Divide) for loop in loops[4])
+    assert not any(isinstance(loop.tag, Divide) and loop.tag.blocks for loop in loops[4])
 
 
 def test_merges_are_cut_at_ends_of_blocks() -> None:
