@@ -33,7 +33,7 @@ from ..tensors.ledgers import note
 from ..tensors.modes import outside_modes
 from ..tensors.sparse_tensor import SparseTensor
 from .candidates import DEARER, SERIAL, candidates, is_close
-from .plans import Plan, compile_source, describe_all, known_plan, make_plan, remember, tables_apart
+from .plans import Plan, compile_source, describe_all, find_plan, make_plan, tables_apart
 from .tuned import is_tuned, key_of
 
 TERMS = 1 << 18  # expected terms from which a plan counts its time; such calls take at least 50 microseconds
@@ -63,19 +63,16 @@ def steady() -> Iterator[None]:
 
 def watched_plan(request: Request, format: Format | str | None, operands: Sequence[Any], signatures: Sequence[Hashable]) -> Plan:
     """The plan for these SparseTensors and strided tensors, created at the first call; its pick is confirmed if calls take long."""
-    with BUILDING:
-        plan = known_plan(request, format, signatures)
-        return plan or remember((request, format, *signatures), _watched(request, format, operands, make_plan(request, operands, format)))
+    return find_plan(request, format, operands, signatures, _make_watched)
 
 
-def _watched(request: Request, format: Format | str | None, operands: Sequence[Any], plan: Plan) -> Plan:
-    """The plan with a trial of its schedule, if its calls may take long and ``autotune`` has not chosen the schedule."""
-    result = plan.problem.result
-    has_fixed_order = not result.is_assembled or plan.problem.format.is_ordered  # of the entries: values of two calls correspond
+def _make_watched(request: Request, operands: Sequence[Any], format: Format | str | None) -> Plan:
+    """A plan with a trial of its schedule, if its calls may take long."""
+    plan = make_plan(request, operands, format)
+    has_fixed_order = not plan.problem.result.is_assembled or plan.problem.format.is_ordered  # so the values of two calls correspond
     if not (request.is_product and has_fixed_order and _is_wanted() and _terms(request, operands) >= TERMS):
         return plan
-    key = key_of(str(request), describe_all(operands), format)
-    return plan if is_tuned(key) else replace(plan, run=Trial(request, format, key, plan).run)
+    return replace(plan, run=Trial(request, format, plan).run)
 
 
 def _is_wanted() -> bool:
@@ -105,7 +102,6 @@ class Trial:
 
     Args:
         request, format: as for plans.
-        key: the key of similar operands, by ``tuned.key_of``.
         plan: the plan with the cost model's schedule.
     """
 
@@ -114,11 +110,12 @@ class Trial:
         *("pick", "requested", "schedule", "seconds", "threads", "untried"),
     )
 
-    def __init__(self, request: Request, format: Format | str | None, key: str, plan: Plan) -> None:
-        self.requested, self.key, self.formats = (request, format), key, _formats(plan)
+    def __init__(self, request: Request, format: Format | str | None, plan: Plan) -> None:
+        self.requested, self.formats = (request, format), _formats(plan)
         self.default, self.pick, self.schedule = plan.run, plan.run, ""
         self.calls, self.seconds, self.cost, self.is_done = 0, 0.0, 0.0, False
         self.untried: list[str] | None = None  # candidates; None until they are listed
+        self.key = ""  # of similar operands; "" until candidates are listed
         self.claim, self.threads = threading.Lock(), workers()
 
     def run(self, *operands: Any, into: Any = None) -> Any:
@@ -156,7 +153,7 @@ class Trial:
 
     def end(self) -> None:
         """End the trial. Similar operands then try the schedule that it ended with."""
-        if len(_outcomes) < MOST_OUTCOMES:
+        if self.key and len(_outcomes) < MOST_OUTCOMES:
             _outcomes.setdefault(self.key, self.schedule)
         self.is_done = True
 
@@ -191,14 +188,19 @@ class Trial:
         return f"{self.requested[0]} runs with schedule={schedule!r} from now on, which took {ratio:.2f} of the time"
 
     def list_candidates(self, operands: Sequence[Any], result: Any) -> list[str]:
-        """The candidates, or the schedule that a trial with operands of similar sizes ended with; none if memory for results is short."""
-        values = result._values if isinstance(result, SparseTensor) else result
-        if 2 * values.nbytes > memory.limit():
+        """The candidates, or the schedule that a trial with operands of similar sizes ended with.
+
+        There are none if ``autotune`` has chosen the schedule, or if memory for results is short.
+        """
+        request, format = self.requested
+        described = describe_all(operands)
+        key = key_of(str(request), described, format)
+        if is_tuned(key) or 2 * result.nbytes > memory.limit():
             return []
+        self.key = key
         if (known := _outcomes.get(self.key)) is not None:
             return [known] if known else []
-        request, format = self.requested
-        problem, steps, _ = compile_source(request, describe_all(operands), format)
+        problem, steps, _ = compile_source(request, described, format)
         return [schedule for schedule in candidates(problem, steps) if schedule != SERIAL]  # a busy core would bias this comparison
 
     def scheduled(self, schedule: str, operands: Sequence[Any]) -> Callable[..., Any] | None:

@@ -146,11 +146,17 @@ def launch(request: Request, operands: Sequence[Any], format: Format | str | Non
     return made_outside(lambda: (plan or find_plan(request, format, operands, signatures)).run(*operands))
 
 
-def find_plan(request: Request, format: Format | str | None, operands: Sequence[Any], signatures: Sequence[Hashable]) -> Plan:
-    """The plan for these SparseTensors and strided tensors, created at the first call."""
+def find_plan(
+    request: Request,
+    format: Format | str | None,
+    operands: Sequence[Any],
+    signatures: Sequence[Hashable],
+    make: Callable[[Request, Sequence[Any], Format | str | None], Plan] | None = None,
+) -> Plan:
+    """The plan for these SparseTensors and strided tensors, created at the first call, by ``make_plan`` unless ``make`` is given."""
     with BUILDING:
         key = (request, format, *signatures)
-        return _tables().plans.get(key) or remember(key, make_plan(request, operands, format))
+        return _tables().plans.get(key) or remember(key, (make or make_plan)(request, operands, format))
 
 
 def remember(key: Hashable, plan: P) -> P:
