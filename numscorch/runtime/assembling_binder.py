@@ -151,12 +151,14 @@ class AssemblingBinder(Binder):
         ]
 
     def closing_lines(self) -> list[str]:
-        """Lines that close the gaps between the entries of several workers."""
+        """Lines that close the gaps between workers' entries. The first calls do it in place, and compile no kernel for that."""
+        sparse = [at for at, operand in enumerate(self.operands) if not operand.format.is_dense]
+        tests = ["layout.is_pooled(total)", *(f"is_repeated(P{at}, 'closed')" for at in sparse[:1])]
         return [
             f"if n == 1: {APPENDED}",
             "total = int((starts - S[:-1]).sum())",
             f"if total == S[-1]: return layout.appended({PARTS}, total)",
-            f"if not layout.is_pooled(total): return layout.closed(({PARTS}), S, starts, parents)",
+            f"if not ({' and '.join(tests)}): return layout.closed(({PARTS}), S, starts, parents)",
             "T_crd, T_vals = layout.entries(total)",
             *self.call_lines("closed", self.before["closed"], CLOSED),
             "return layout.appended(R_pos, T_crd, T_vals, total)",

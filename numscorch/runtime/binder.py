@@ -38,7 +38,7 @@ from ..schedule.scatter_blocks import in_memory, outer_of
 from ..tensors.ledgers import note
 from ..tensors.methods import METHODS
 from ..tensors.sparse_tensor import SparseTensor
-from .blocks import coordinate_cuts, cuts_of, longest_row, placed, placed_equally, shared_out, sharing_workers, split_rows
+from .blocks import coordinate_cuts, cuts_of, is_repeated, longest_row, placed, placed_equally, shared_out, sharing_workers, split_rows
 
 # From the sizes of the operands (``frontend.requests.with_sizes``) to a function from the operands to the result.
 Bind = Callable[[Sequence[int]], Callable[..., Any]]
@@ -50,7 +50,7 @@ NO_CHANGES: Mapping[str, str] = {}
 BINDS = "bind_"  # prefix of names in the scope that stand for functions of the sizes
 BLOCK_ARRAYS = ("partial", "starts", "bounds")  # arrays with a part for each block
 CALLED = (  # functions that generated code calls
-    *(coordinate_cuts, cuts_of, placed, placed_equally, longest_row, shared_out, sharing_workers, split_rows),
+    *(coordinate_cuts, cuts_of, is_repeated, placed, placed_equally, longest_row, shared_out, sharing_workers, split_rows),
     *(check_memory, check_parts, check_workspace, address, aligned, flat, note, room),
 )
 

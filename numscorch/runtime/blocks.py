@@ -36,10 +36,15 @@ def cuts_of(pattern: Pattern, blocks: int) -> np.ndarray:
 def sharing_workers(pattern: Pattern, workers: int) -> int:
     """Number of workers that share the rows of the last level; one at the first calls for a pattern, because it takes time to split rows.
 
-    Counts the calls in ``pattern.derived``. Each worker visits all rows, so there are at most as many workers as entries per row.
+    Each worker visits all rows, so there are at most as many workers as entries per row.
     """
-    calls = pattern.derived["serial calls"] = pattern.derived.get("serial calls", 0) + 1
-    return max(min(workers, pattern.counts[-1] // max(pattern.counts[-2], 1)), 1) if calls > tuning.SERIAL_CALLS else 1
+    return max(min(workers, pattern.counts[-1] // max(pattern.counts[-2], 1)), 1) if is_repeated(pattern, "shared") else 1
+
+
+def is_repeated(pattern: Pattern, what: str) -> bool:
+    """Whether a step has run for a pattern so often that it pays to prepare a faster one. Counts the calls in ``pattern.derived``."""
+    calls = pattern.derived["calls", what] = pattern.derived.get(("calls", what), 0) + 1
+    return calls > tuning.SERIAL_CALLS
 
 
 def split_rows(pattern: Pattern, workers: int) -> np.ndarray:

@@ -53,6 +53,7 @@ def test_gaps_are_closed_in_place_or_by_each_worker(
     moved, closed = [], result_arrays.ResultLayout.closed
     fresh_plans.setattr(result_arrays.ResultLayout, "closed", lambda *arguments: moved.append(1) or closed(*arguments))
     fresh_plans.setattr(result_arrays, "LARGEST", largest)
+    fresh_plans.setattr(tuning, "SERIAL_CALLS", 0)
     A, B = (matrix(301, 200, seed).to(dtype) for seed in (0, 1))
     for of_torch in (lambda dense: ns.from_torch(dense, ns.CSR), lambda dense: ns.from_torch(dense.to_sparse_csr())):
         S, T = map(of_torch, (A, B))  # with int32 and with int64 indices
