@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
-from .ratios import ratio_of
 from .svg import COLORS, figure_of, inline
-from .views import Case, Point
-from .wording import interval, number, seconds, size, times
+from .views import Case, Point, Snapshot
+from .wording import counted, interval, number, seconds, size, times
 
 MARKERS = "osD^vPX*"
 LINKED = 300  # maximum number of points with links to their cases; tables link the others
@@ -28,7 +27,7 @@ class Plot:
     caption: str
 
 
-def history(name: str, points: Sequence[Point], link: Callable[[Point], str | None]) -> Plot:
+def history(name: str, points: Sequence[Point], link: Callable[[Snapshot], str | None]) -> Plot:
     """Plot of the mean ratio of a kernel by commit, with its interval."""
     places, values = list(range(len(points))), [point.ratio.value for point in points]
     marker_indices = _some(len(points))
@@ -41,15 +40,18 @@ def history(name: str, points: Sequence[Point], link: Callable[[Point], str | No
         axes.plot(
             [places[m] for m in marker_indices], [values[m] for m in marker_indices], "o", color=COLORS["s0"], markersize=4.5, gid="marks"
         )
-        axes.set(ylabel="times as fast", ylim=(0, max(1.15, 1.15 * max(high))))
+        axes.set_ylabel("ratio", labelpad=8)  # leaves room for the larger numbers on phones
+        axes.set_ylim(0, max(1.15, 1.15 * max(high)))
         shown = sorted({0, len(points) // 2, len(points) - 1})
         axes.set_xticks(shown, [f"{points[at].snapshot.commit[:7]}\n{points[at].snapshot.day}" for at in shown])
         if len(shown) > 1:
             axes.get_xticklabels()[-1].set_horizontalalignment("right")  # keeps large letters within the plot, as on phones
 
-    links = [(link(points[m]), _point_text(points[m])) for m in marker_indices]
+    links = [(link(points[m].snapshot), _point_text(points[m])) for m in marker_indices]
     alt = f"{name} over {len(points)} runs, from {times(values[0])} to {times(values[-1])}"
-    caption = "The best peer's time over ours: geometric mean of the cases, with a 95 % interval. Above the dashed line we are faster."
+    caption = (
+        "Time of the best peer over the time of numscorch: geometric mean of the cases, with a 95 % interval. Above 1, numscorch is faster."
+    )
     return Plot(inline(figure_of(draw, wide=7.6, tall=2.9), "history", alt, {"marks": links}), caption)
 
 
@@ -65,8 +67,8 @@ def _some(amount: int) -> list[int]:
 
 
 def _point_text(point: Point) -> str:
-    noun = "case" if point.cases == 1 else "cases"
-    return f"{point.snapshot.commit}, {point.snapshot.day}: {times(point.ratio.value)} ({interval(point.ratio)}), {point.cases} {noun}"
+    ratio = f"{times(point.ratio.value)} ({interval(point.ratio)})"
+    return f"{point.snapshot.commit}, {point.snapshot.day}: {ratio}, {counted(point.cases, 'case')}"
 
 
 def time_by_nnz(name: str, cases: Sequence[Case], threads: int, target: Target) -> Plot | None:
@@ -86,17 +88,15 @@ def time_by_nnz(name: str, cases: Sequence[Case], threads: int, target: Target) 
         axes.loglog(
             *ours, "o", color=COLORS["s0"], markersize=6, markeredgecolor=COLORS["paper"], markeredgewidth=0.8, label=OWN, gid="ours"
         )
-        axes.set(xlabel="stored entries", ylabel="time of a call")
+        axes.set(xlabel="stored entries", ylabel="time per call")
         _ticks(axes, x=_short, y=seconds)
         _legend(axes)
 
     points = [(target(case), f"{case.name}: {seconds(case.record['seconds'])}, {number(case.record['nnz'])} entries") for case in subset]
-    plural = "s" if threads > 1 else ""
-    alt = (
-        f"Time of {name} on {threads} thread{plural} against stored entries: {len(subset)} cases, {OWN} and {', '.join(peers) or 'no peer'}"
-    )
+    on, beside = counted(threads, "thread"), ", ".join(peers) or "no peer"
+    alt = f"Time of {name} on {on} against stored entries: {len(subset)} cases, {OWN} and {beside}"
     figure = figure_of(draw, tall=3.8, legend=(len(peers) + 2) // 2)
-    return Plot(inline(figure, f"time{threads}", alt, {"ours": points}), f"{threads} thread{plural}. Each of our points leads to its case.")
+    return Plot(inline(figure, f"time{threads}", alt, {"ours": points}), f"{on}. Each point of {OWN} links to its case.")
 
 
 def roofline(name: str, cases: Sequence[Case], roofs: Mapping[str, Mapping[str, float]], target: Target) -> Plot | None:
@@ -115,22 +115,22 @@ def roofline(name: str, cases: Sequence[Case], roofs: Mapping[str, Mapping[str, 
 
     def draw(axes: Any) -> None:
         for place, (threads, group) in enumerate(groups.items()):
-            roof, color, label = roofs[str(threads)], _color(place), f"{threads} thread{'s' if threads > 1 else ''}"
+            roof, color, label = roofs[str(threads)], _color(place), counted(threads, "thread")
             ridge = roof["flops_per_second"] / roof["bytes_per_second"]
             edge = sorted({ends[0], ridge, ends[1]})
             heights = [min(x * roof["bytes_per_second"], roof["flops_per_second"]) / 1e9 for x in edge]
             axes.loglog(edge, heights, color=color, linewidth=1.2, linestyle="-" if place else (0, (5, 2)))
             x, y = zip(*(_intensity(case) for case in group), strict=True)
             axes.loglog(x, y, MARKERS[place], color=color, markersize=5.5, alpha=0.8, markeredgewidth=0, label=label, gid=gids[threads])
-        axes.set(xlabel="operations a byte that has to be moved", ylabel="Gflop/s")
+        axes.set(xlabel="operations per byte", ylabel="Gflop/s")
         _ticks(axes, x="{:g}".format, y="{:g}".format)
         _legend(axes)
 
     links = {gids[threads]: [(target(c), f"{c.name}: {_intensity(c)[1]:.2f} Gflop/s") for c in group] for threads, group in groups.items()}
     alt = f"Roofline of {name}: {len(subset)} cases below the machine's bandwidth and peak"
     caption = (
-        "The lines are what this machine reached in the same run: memory's bandwidth on the left, multiply-adds on the right. "
-        "Bytes are what has to be moved at least; operands that fit in a cache may lie above the slope."
+        "The lines are the memory bandwidth and the throughput of multiply-adds, measured in the same run. "
+        "Bytes are the least that a call moves. Cases whose operands fit in a cache may lie above the slope."
     )
     return Plot(inline(figure_of(draw, tall=4.0, legend=1), "roof", alt, links), caption)
 
@@ -154,15 +154,13 @@ def compile_times(rows: Sequence[tuple[str, float, float | None]]) -> Plot:
         axes.plot(range(len(ordered)), [row[1] for row in ordered], "o", color=COLORS["s0"], markersize=4, label="compiled", gid="compiled")
         if loaded:
             axes.plot(*zip(*loaded, strict=True), "s", color=COLORS["s1"], markersize=3.5, label="loaded from the cache")
-        axes.set(yscale="log", xlabel="kernels, the longest to compile first")
+        axes.set(yscale="log", xlabel="kernels by compile time")
         _ticks(axes, y=seconds)
         _legend(axes)
 
     labels = [(None, f"{name}: {seconds(taken)}") for name, taken, _ in ordered]
     alt = f"Compile and load times of {len(rows)} kernels, at most {seconds(ordered[0][1])}"
-    return Plot(
-        inline(figure_of(draw, legend=1), "compile", alt, {"compiled": labels}), "Each point is a set of kernels that some case runs."
-    )
+    return Plot(inline(figure_of(draw, legend=1), "compile", alt, {"compiled": labels}), "Each point is the set of kernels of a case.")
 
 
 def peaks(cases: Sequence[Case], target: Target) -> Plot | None:
@@ -176,12 +174,12 @@ def peaks(cases: Sequence[Case], target: Target) -> Plot | None:
         ends = min(*x, *y), max(*x, *y)
         axes.loglog(ends, ends, color=COLORS["quiet"], linewidth=1, linestyle=(0, (4, 3)))
         axes.loglog(x, y, "o", color=COLORS["s0"], markersize=4.5, alpha=0.7, markeredgewidth=0, gid="peaks")
-        axes.set(xlabel="the result", ylabel="at the peak")
+        axes.set(xlabel="size of the result", ylabel="peak memory")
         _ticks(axes, x=size, y=size)
 
     points = [(target(c), f"{c.kernel}, {c.name}: {size(c.record['peak_bytes'])} for {size(c.record['result_bytes'])}") for c in subset]
-    alt = f"Peak memory against the result's of {len(subset)} cases"
-    caption = "On the dashed line a call takes no more than its result."
+    alt = f"Peak memory against the size of the result, {len(subset)} cases"
+    caption = "On the dashed line, the peak equals the size of the result."
     links = {"peaks": points} if len(subset) <= LINKED else {}
     return Plot(inline(figure_of(draw, tall=4.2), "peak", alt, links), caption)
 
@@ -221,8 +219,3 @@ def _short(amount: float) -> str:
 
 def _legend(axes: Any) -> None:
     axes.legend(loc="lower left", bbox_to_anchor=(0, 1.01), ncols=2, frameon=False, borderaxespad=0, handletextpad=0.3, fontsize=10)
-
-
-def measured(cases: Iterable[Case]) -> list[int]:
-    """Thread counts of cases with ratios."""
-    return sorted({int(case.record["threads"]) for case in cases if "threads" in case.record and ratio_of(case.record)})

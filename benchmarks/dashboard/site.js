@@ -1,71 +1,82 @@
 "use strict";
-// What pages do beyond being read: they keep a theme, sort and filter tables, and give frames the height of their content.
+// Pages can be read without this script. It keeps the chosen theme, sorts and filters tables, and fits frames to their content.
 (() => {
+  const FEW = 8;  // rows up to which a table has no filter
+  const UNITS = { ns: 1e-9, "µs": 1e-6, ms: 1e-3, s: 1, B: 1, kB: 1e3, MB: 1e6, GB: 1e9 };
   const root = document.documentElement;
+  const framed = window !== window.parent;
+  // Pages of cases show sources in frames. In a frame of another site, such as the documentation, pages use the theme of that site.
+  const embedded = root.classList.contains("source") ? window.parent !== window.top : framed;
+  root.classList.toggle("framed", framed);
+  root.classList.toggle("embedded", embedded);
+
   const stored = { get: () => { try { return localStorage.getItem("theme"); } catch { return null; } },
                    set: (value) => { try { localStorage.setItem("theme", value); } catch { /* private windows keep none */ } } };
-  const show = (theme) => { if (theme === "light" || theme === "dark") root.dataset.theme = theme; else delete root.dataset.theme; };
-  show(stored.get());
-  const framed = window.parent !== window;
-  if (framed) root.classList.add("framed");
+  const send = (frame) => { if (root.dataset.theme) frame.contentWindow.postMessage({ theme: root.dataset.theme }, "*"); };
+  const show = (theme) => {
+    if (theme !== "light" && theme !== "dark") return;
+    root.dataset.theme = theme;
+    document.querySelectorAll("iframe").forEach(send);
+  };
+  if (!embedded) show(stored.get());
 
   function themeButton() {
     const button = document.createElement("button");
     const dark = () => (root.dataset.theme || (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light")) === "dark";
     const label = () => { button.textContent = dark() ? "Light" : "Dark"; button.setAttribute("aria-label", `Use ${dark() ? "light" : "dark"} colours`); };
     button.className = "theme"; button.type = "button"; label();
-    button.addEventListener("click", () => {
-      const theme = dark() ? "light" : "dark";
-      stored.set(theme); show(theme); label();
-      document.querySelectorAll("iframe").forEach((frame) => frame.contentWindow.postMessage({ theme }, "*"));
-    });
+    button.addEventListener("click", () => { show(dark() ? "light" : "dark"); stored.set(root.dataset.theme); label(); });
     document.querySelector("header nav").append(button);
   }
 
-  const key = (cell) => {
-    const number = Number(cell.dataset.v ?? parseFloat(cell.textContent.replace(/\s/g, "")));
-    return Number.isNaN(number) ? cell.textContent : number;
-  };
-  const compare = (a, b) => typeof a === "number" && typeof b === "number" ? a - b : String(a).localeCompare(String(b), "en", { numeric: true });
+  // The number that a cell starts with, in the unit that follows; cells without a number are the least.
+  function value(cell) {
+    const [, number, unit] = /([-−]?[\d.]+)([^\d.]*)/.exec(cell.textContent.replace(/\s/g, "")) ?? [null, "-Infinity", ""];
+    return Number(number.replace("−", "-")) * (UNITS[unit] ?? 1);
+  }
+  const inOrder = (a, b) => typeof a === "number" ? a - b || 0 : a.localeCompare(b, "en", { numeric: true });
 
-  function sortable(section) {
-    const body = section.querySelector("tbody");
-    section.querySelectorAll("thead th").forEach((head, column) => {
+  function makeSortable(frame) {
+    const table = frame.querySelector("table"), body = table.tBodies[0], words = table.classList.contains("w2") ? 2 : 1;
+    table.querySelectorAll("thead th").forEach((head, column) => {
       const button = document.createElement("button");
       button.type = "button"; button.append(...head.childNodes); head.append(button);
+      const key = (row) => column < words ? row.cells[column].textContent : value(row.cells[column]);
       button.addEventListener("click", () => {
-        const words = head.classList.contains("w");
-        const up = head.ariaSort ? head.ariaSort === "descending" : words;
-        section.querySelectorAll("th[aria-sort]").forEach((other) => other.removeAttribute("aria-sort"));
+        const up = head.ariaSort ? head.ariaSort === "descending" : column < words;
+        table.querySelectorAll("th[aria-sort]").forEach((other) => other.removeAttribute("aria-sort"));
         head.setAttribute("aria-sort", up ? "ascending" : "descending");
-        const of = (row) => words ? row.cells[column].textContent : key(row.cells[column]);
-        const rows = [...body.rows].map((row) => [of(row), row]);
-        rows.sort((a, b) => (up ? 1 : -1) * compare(a[0], b[0]));
+        const rows = [...body.rows].map((row) => [key(row), row]);
+        rows.sort((a, b) => (up ? 1 : -1) * inOrder(a[0], b[0]));
         body.append(...rows.map((pair) => pair[1]));
       });
     });
-    const filter = section.querySelector(".filter");
-    if (!filter) return;
-    const input = filter.querySelector("input"), told = filter.querySelector("output"), rows = [...body.rows];
-    const texts = rows.map((row) => row.textContent.toLowerCase());
-    filter.hidden = false;
+    if (body.rows.length > FEW) frame.before(filter([...body.rows]));
+  }
+
+  // A field that hides the rows without all its words.
+  function filter(rows) {
+    const field = document.createElement("p"), input = document.createElement("input"), label = document.createElement("label");
+    const output = document.createElement("output"), texts = rows.map((row) => row.textContent.toLowerCase());
+    field.className = "filter"; input.type = "search"; input.autocomplete = "off"; output.ariaLive = "polite";
+    label.append("Filter ", input); field.append(label, " ", output);
     input.addEventListener("input", () => {
       const words = input.value.toLowerCase().split(/\s+/).filter(Boolean);
-      let left = 0;
-      rows.forEach((row, at) => { const fits = words.every((word) => texts[at].includes(word)); row.hidden = !fits; left += fits; });
-      told.textContent = words.length ? `${left} of ${rows.length}` : "";
+      rows.forEach((row, at) => { row.hidden = !words.every((word) => texts[at].includes(word)); });
+      output.textContent = words.length ? `${rows.filter((row) => !row.hidden).length} of ${rows.length}` : "";
     });
+    return field;
   }
 
   const tell = () => window.parent.postMessage({ height: document.body.scrollHeight }, "*");
   addEventListener("message", (event) => {
-    if (event.source === window.parent && framed && event.data.theme) show(event.data.theme);
-    const height = Number(event.data.height);
-    if (height > 0) document.querySelectorAll("iframe").forEach((frame) => { if (frame.contentWindow === event.source) frame.style.height = `${height + 2}px`; });
+    if (framed && event.source === window.parent) show(event.data.theme);
+    const frame = [...document.querySelectorAll("iframe")].find((frame) => frame.contentWindow === event.source);
+    if (frame && event.data.height > 0) { frame.style.height = `${event.data.height + 2}px`; send(frame); }
   });
   addEventListener("DOMContentLoaded", () => {
-    themeButton();
-    document.querySelectorAll("section.sortable").forEach(sortable);
+    if (!framed) themeButton();
+    document.querySelectorAll(".sortable").forEach(makeSortable);
     if (framed) { tell(); addEventListener("resize", tell); }
   });
 })();

@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from ..records import Run, RunError
-from .cases import case_file, case_page, kernel_file, source_file
+from .cases import case_page
 from .costs import compile_page, memory_page
-from .frame import Place, slug
 from .kernels import kernel_page
 from .machines import machines_page
-from .overview import Other, empty, overview
+from .overview import overview
+from .places import Place, case_file, kernel_file, slug, source_file
 from .sources import source_page
+from .templates import rendered
 from .views import View, views_of
 
 ASSETS = ("style.css", "site.js")
@@ -68,15 +69,15 @@ def pages(runs: Sequence[Run], skipped: Mapping[str, str], repository: str | Non
     views = views_of(runs)
     top = Place(repository=repository)
     if not views:
-        yield "index.html", empty(top, skipped)
-        yield from ((name, empty(top, skipped)) for name in ("compile.html", "memory.html", "machines.html"))
+        empty = rendered("empty.html", top, skipped=skipped)
+        yield from ((name, empty) for name in ("index.html", "compile.html", "memory.html", "machines.html"))
         return
     folders = ["", *(slug("-".join(view.key), *view.key) + "/" for view in views[1:])]
     sources, unread = _sources(views)
     skipped = {**skipped, **unread}
     for view, folder in zip(views, folders, strict=True):
         place = Place("../" * bool(folder), "", repository)
-        others = [Other(v, f"{place.root}{f}index.html") for v, f in zip(views, folders, strict=True) if v is not view]
+        others = [(v, f"{place.root}{f}index.html") for v, f in zip(views, folders, strict=True) if v is not view]
         yield f"{folder}index.html", overview(view, place, others, skipped)
         yield from ((folder + name, text) for name, text in _below(view, place, sources))
     yield "machines.html", machines_page([(view, f"{folder}index.html") for view, folder in zip(views, folders, strict=True)], top)

@@ -78,7 +78,8 @@ def _link(group: Element, links: Iterable[tuple[str | None, str]]) -> None:
     uses = list(group.iter(f"{SVG}use"))
     for use, (target, text) in zip(uses, links, strict=True):
         parent = parents[use]
-        wrapped = ElementTree.Element(f"{SVG}a", {"href": target, "tabindex": "-1"}) if target else ElementTree.Element(f"{SVG}g")
+        top = {"target": "_top"} if target and "://" in target else {}  # other sites replace a page that embeds this one
+        wrapped = ElementTree.Element(f"{SVG}a", {"href": target, "tabindex": "-1", **top}) if target else ElementTree.Element(f"{SVG}g")
         ElementTree.SubElement(wrapped, f"{SVG}title").text = text
         wrapped.append(use)
         parent[list(parent).index(use)] = wrapped

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..history import utc
 from ..records import SUITES, UNKNOWN, Record, Run, case_of
@@ -39,6 +40,16 @@ class Case:
     def beside(self) -> Mapping[str, Mapping[str, Any]]:
         """Measurements of baselines that are not peers."""
         return self.record.get("beside") or {}
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        """Remarks on baselines that are not peers."""
+        return self.record.get("labels") or {}
+
+    def rate(self, amount: str) -> float | None:
+        """``"bytes"`` or ``"flops"`` in units of 10^9 per second, if recorded."""
+        count, seconds = self.record.get(amount), self.record["seconds"]
+        return count / seconds / 1e9 if count and seconds > 0 else None
 
 
 @dataclass(frozen=True)
@@ -82,6 +93,19 @@ class Point:
     snapshot: Snapshot
     ratio: Ratio
     cases: int
+
+
+class Comparison(NamedTuple):
+    """Mean ratio of cases to a library, the number of cases, and the change since the previous run."""
+
+    ratio: Ratio
+    cases: int
+    change: Ratio | None
+
+    @property
+    def strength(self) -> float:
+        """Percentage of the colour of a table cell: 0 for a ratio of 1, and 100 for 4 or 1/4 and beyond."""
+        return 100 * min(abs(math.log(self.ratio.value, 4)), 1)
 
 
 @dataclass(frozen=True)
@@ -129,6 +153,11 @@ class View:
         new, old = self.latest.ratios.get((case.kernel, case.name)), self.before.ratios.get((case.kernel, case.name))
         return new.over(old) if new and old else None
 
+    @cached_property
+    def changes(self) -> list[tuple[Case, Ratio]]:
+        """Cases that changed significantly since the previous run."""
+        return [(case, change) for case in self.latest.cases.values() if (change := self.change(case)) and change.is_clear]
+
     def history(self, kernel: str) -> list[Point]:
         """Points of a kernel, for every run with some of its cases."""
         keys = [(kernel, case.name) for case in self.kernels[kernel]]
@@ -171,15 +200,20 @@ def against(case: Case, column: str) -> Ratio | None:
     return min(ratios, key=lambda ratio: ratio.value, default=None)
 
 
-def compared(view: View, cases: Iterable[Case], column: str) -> tuple[Ratio, int, Ratio | None] | None:
-    """Mean ratio of cases to a library, the number of cases, and the change since the previous run."""
+def compared(view: View, cases: Iterable[Case], column: str) -> Comparison | None:
+    """Compare cases with a library; None if it is no peer of any of them."""
     new = {(case.kernel, case.name): ratio for case in cases if (ratio := against(case, column))}
     if not new:
         return None
     earlier = view.before.cases if view.before else {}
     pairs = ((ratio, against(earlier[key], column)) for key, ratio in new.items() if key in earlier)
     changes = [ratio.over(old) for ratio, old in pairs if old]
-    return mean(list(new.values())), len(new), mean_change(changes) if changes else None
+    return Comparison(mean(list(new.values())), len(new), mean_change(changes) if changes else None)
+
+
+def threads_of(cases: Iterable[Case]) -> list[int]:
+    """Thread counts of cases with ratios."""
+    return sorted({int(case.record["threads"]) for case in cases if "threads" in case.record and case.ratio})
 
 
 def views_of(runs: Sequence[Run]) -> list[View]:

@@ -1,11 +1,14 @@
-"""Formatting of ratios, changes, times and sizes."""
+"""Formatting of ratios, changes, times, sizes and numbers: the filters of the templates."""
 
 from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
 
 from .ratios import Ratio
 
 MANY = 100  # ratio from which no decimals are shown
-NOTHING = "—"
 
 
 def times(value: float) -> str:
@@ -33,16 +36,6 @@ def percent(change: Ratio) -> str:
     if not round(abs(value), digits) or abs(value) < 0.15:
         return "±0 %"
     return f"{'+' if value > 0 else '−'}{abs(value):.{digits}f} %"
-
-
-def change_cell(change: Ratio | None) -> str:
-    """Format a change as HTML, with an arrow and a colour if it is significant."""
-    if change is None:
-        return f'<span class="quiet" title="no earlier run to compare with">{NOTHING}</span>'
-    if not change.is_clear:
-        return percent(change)
-    kind, sign = ("up", "▲") if change.value > 1 else ("down", "▼")
-    return f'<span class="{kind}" title="{interval(change)}">{sign} {percent(change)}</span>'
 
 
 def seconds(value: float) -> str:
@@ -74,8 +67,27 @@ def number(count: float) -> str:
     return f"{count:,.0f}".replace(",", "\u202f")
 
 
+def counted(count: int, noun: str) -> str:
+    """Format a number of things.
+
+    >>> counted(1, "case"), counted(2, "case")
+    ('1 case', '2 cases')
+    """
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def machine_name(machine: Mapping[str, Any]) -> str:
+    """Short description of a machine.
+
+    >>> machine_name({"processor": "AMD EPYC", "cores": 2, "fingerprint": "0123456789"})
+    'AMD EPYC, 2 cores'
+    """
+    name, cores = str(machine.get("processor") or machine["fingerprint"]), int(machine.get("cores") or 0)
+    return f"{name}, {counted(cores, 'core')}" if cores else name
+
+
 def _digits(value: float) -> str:
     """Format a number with three digits, or without decimals if it is an integer."""
-    if value == round(value):
+    if math.isclose(value, round(value)):  # 7e-6 s are 7.000000000000001 µs
         return f"{value:.0f}"
     return f"{value:.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"

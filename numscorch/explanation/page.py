@@ -6,7 +6,6 @@ import builtins
 import keyword
 import os
 import re
-from html import escape
 from itertools import pairwise
 from math import prod
 from os import PathLike
@@ -28,7 +27,7 @@ SUFFIX = ".html"
 BUILT_IN = [name for name in dir(builtins) if name.islower() and not name.startswith("_")]
 TOKEN = re.compile(
     r'''(?P<string>"""[\s\S]*?"""|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*')|(?P<comment>\#.*)|(?P<number>\b\d(?:[\w.]|(?<=[eE])[+-])*)'''
-    rf"|(?P<keyword>\b(?:{'|'.join(keyword.kwlist)})\b)|(?<=\bdef )(?P<function>\w+)|(?P<builtin>\b(?:{'|'.join(BUILT_IN)})\b)"
+    rf"|(?P<keyword>\b(?:{'|'.join(keyword.kwlist)})\b)|(?<=\bdef )(?P<function>\w+)|(?P<builtin>\b(?:{'|'.join(BUILT_IN)})\b)|\w+| +|\W"
 )
 
 
@@ -48,19 +47,14 @@ def tree(drawn: Sketch) -> str:
     return rendered("tree.html", drawn=drawn, nodes=nodes, edges=edges) if drawn.leaves else ""
 
 
-def highlighted(source: str) -> str:
-    """The source as HTML: one span per line; keywords, function names, numbers, strings and comments are spans with CSS classes.
+def tokens(source: str) -> list[tuple[str | None, str]]:
+    """The tokens of Python source, for syntax highlighting: the kind, or None for other text, and the text; each line end is a token.
 
-    >>> print(highlighted("for i in range(3):"))
-    <span class="line"><span class="keyword">for</span> i <span class="keyword">in</span> <span class="builtin">range</span>(<span class="number">3</span>):</span>
-    """  # noqa: E501
-
-    def span(token: re.Match[str]) -> str:
-        lines = token[0].split("\n")  # a multi-line string gets one span per line
-        return "\n".join(f'<span class="{token.lastgroup}">{line}</span>' if line else "" for line in lines)
-
-    marked = TOKEN.sub(span, escape(source.rstrip("\n"), quote=False))
-    return "\n".join(f'<span class="line">{line}</span>' for line in marked.split("\n"))
+    >>> tokens("x = 3  # why")
+    [(None, 'x'), (None, ' '), (None, '='), (None, ' '), ('number', '3'), (None, '  '), ('comment', '# why')]
+    """
+    found = TOKEN.finditer(source.rstrip("\n"))
+    return [(token.lastgroup, part) for token in found for part in re.split("(\n)", token[0]) if part]
 
 
 class Paged:
@@ -117,8 +111,7 @@ def contents(title: str, explained: Story | None, program: str = "", notes: str 
 
 
 IN_TEMPLATES = {
-    function.__name__: function
-    for function in (costs_in, description, highlighted, levels_of, pass_adding, passes_of, report, result_of, tree)
+    function.__name__: function for function in (costs_in, description, levels_of, pass_adding, passes_of, report, result_of, tokens, tree)
 }
 
 

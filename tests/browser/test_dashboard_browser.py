@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from dashboard_runs import REPOSITORY, some_runs
 
-from benchmarks.dashboard.frame import slug
+from benchmarks.dashboard.places import slug
 from benchmarks.dashboard.site import write_site
 
 pytestmark = pytest.mark.browser
@@ -39,7 +39,7 @@ def visit(view: Open, site: Path) -> Open:
 
 def column(page: Any, number: int) -> list[str]:
     """Texts of the visible cells in a column of the first sortable table."""
-    rows = page.locator("section.sortable").first.locator("tbody tr:visible")
+    rows = page.locator(".sortable").first.locator("tbody tr:visible")
     return list(rows.locator(f"td:nth-child({number})").all_inner_texts())
 
 
@@ -74,7 +74,7 @@ def test_the_filter_keeps_rows_with_all_its_words(visit: Open) -> None:
 
 def test_columns_sort_when_their_titles_are_clicked(visit: Open) -> None:
     page = visit(SPMM)
-    title = page.get_by_role("columnheader", name="a call")
+    title = page.get_by_role("columnheader", name="time per call")
     title.get_by_role("button").click()
     assert title.get_attribute("aria-sort") == "descending"
     descending = [seconds(text) for text in column(page, 4)]
@@ -202,12 +202,30 @@ def test_the_chosen_theme_is_kept(visit: Open, site: Path) -> None:
     assert paper() == light
 
 
+def test_an_embedded_page_has_the_theme_of_the_site_around_it(visit: Open, site: Path) -> None:
+    host = site.parent / "host.html"
+    host.write_text('<!doctype html><link rel=icon href="data:,"><iframe src="site/index.html" style="color-scheme: dark"></iframe>')
+    page = visit("../host.html", color_scheme="null")
+    frame = page.frame_locator("iframe")
+
+    def lightness() -> float:
+        paper = frame.locator("body").evaluate("e => getComputedStyle(e).backgroundColor")
+        return float(page.evaluate(f"({LUMINANCE})('{paper}')"))
+
+    assert lightness() < 0.1
+    page.evaluate("document.querySelector('iframe').style.colorScheme = 'light'")
+    assert lightness() > 0.9
+    assert frame.locator("header button, .brand:visible").count() == 0
+    frame.get_by_role("link", name="Machines").click()
+    assert frame.locator("h1").inner_text() == "Machines and versions"
+
+
 @pytest.mark.parametrize("name", KINDS)
 def test_no_page_is_wider_than_a_phone(visit: Open, name: str) -> None:
     page = visit(name, viewport=PHONE, is_mobile=True, device_scale_factor=2)
     assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
     if name == SPMM:
-        assert page.evaluate("document.querySelector('section.sortable .scroll').scrollWidth") > PHONE["width"]
+        assert page.evaluate("document.querySelector('.sortable').scrollWidth") > PHONE["width"]
 
 
 def test_threads_are_chosen_without_a_script(visit: Open) -> None:

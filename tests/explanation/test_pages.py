@@ -26,7 +26,7 @@ from compositions import compositions
 import numscorch as ns
 from numscorch import __main__ as cli
 from numscorch.explanation import roofline, roofs
-from numscorch.explanation.page import highlighted, tree
+from numscorch.explanation.page import tokens, tree
 from numscorch.explanation.positions import paths_to
 from numscorch.explanation.sketches import exact_raster, sampled_raster, sketch
 from numscorch.explanation.story import costs_in, passes_of
@@ -205,18 +205,24 @@ def test_text_is_escaped(A: ns.SparseTensor) -> None:
     text = page(ns.explain(statement, A=A, x=torch.rand(30)))
     assert "A[i,j] &lt; B[j]" in text
     assert "A[i,j] < B[j]" in checked(text).text
-    assert highlighted('a = "<b>" & c') == '<span class="line">a = <span class="string">"&lt;b&gt;"</span> &amp; c</span>'.replace(
-        '"&lt;', '"&lt;'
-    )
 
 
 @pytest.mark.parametrize(
     "source", ['"""Two\n\n  lines."""\nx = 1\n', "def f(a):\n    if a:  # why\n\n        return range(3)\n", "y = (\n  1 +\n  2)"]
 )
-def test_highlighting_keeps_the_text_of_the_source(source: str) -> None:
-    html = highlighted(source)
-    assert Reader(html).text == source.rstrip("\n")
-    assert html.count('<span class="line">') == len(source.rstrip("\n").split("\n"))
+def test_tokens_are_the_text_of_the_source(source: str) -> None:
+    assert "".join(text for _, text in tokens(source)) == source.rstrip("\n")
+    assert all("\n" not in text or text == "\n" for _, text in tokens(source))
+
+
+def test_highlighting_keeps_the_source(A: ns.SparseTensor) -> None:
+    explained = ns.explain("y[i] = where(A[i,j] < x[j], A[i,j], 0) ", A=A, x=torch.rand(30))
+    html = page(explained)
+    source = str(explained.source).rstrip("\n")
+    assert source in Reader(html).text
+    assert html.count('<span class="line">') == len(source.split("\n"))
+    assert '<span class="keyword">def</span> <span class="function">' in html
+    assert '<span class="string">&#34;&#34;&#34;' in html
 
 
 def test_save_refuses_other_files_and_missing_folders(tmp_path: Path) -> None:
