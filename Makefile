@@ -4,6 +4,7 @@
 #   make bench-quick   a few cases of every kernel: minutes   BENCH="--data FOLDER"   on matrices of your own
 #   make dashboard  all of it as a site, in .benchmarks/site  make test-browser  the site in a headless Chromium
 #   make bench-record  keep what was measured                 make bench-check  has anything become slower? (BASE=, CASES=, ROUNDS=)
+#   make docs     the documentation site, in .site         make coverage  the share of the code that tests run
 #   make wheel    build it, install it into an empty environment, and use it there
 #
 # On Linux, PyPI's torch is the CUDA build (gigabytes). Take the CPU one with
@@ -20,11 +21,13 @@ BASE ?=
 CASES ?=
 ROUNDS ?=
 RESULTS ?= .benchmarks/results.json
+# make docs EXECUTE=0 shows tutorials without their outputs: seconds instead of minutes
+EXECUTE ?= 1
 
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet -c constraints.txt $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
 
-.PHONY: all venv demo test test-full test-browser bench bench-quick bench-record bench-check dashboard lint wheel clean
+.PHONY: all venv demo test test-full test-browser docs coverage bench bench-quick bench-record bench-check dashboard lint wheel clean
 
 all: test
 
@@ -72,6 +75,20 @@ test-browser: venv
 	@$(BIN)/python -c "import playwright" 2>/dev/null || $(PIP) -e ".[dev,examples,browser]" || echo "playwright can't be installed: tests that need it are skipped"
 	$(BIN)/python -m pytest -m browser -p no:benchmark -q -rs tests/browser
 
+$(VENV)/.docs: $(VENV)/.dev
+	@echo "installing what builds the documentation into $(VENV)"
+	@$(PIP) -e ".[dev,examples,docs]"
+	@touch $@
+
+docs: $(VENV)/.docs
+	NO_MKDOCS_2_WARNING=1 NUMSCORCH_DOCS_EXECUTE=$(EXECUTE) $(BIN)/python -m mkdocs build --strict --clean
+	@echo "open .site/index.html"
+
+# jitted functions are counted where tests run them as Python
+coverage: venv
+	@$(BIN)/python -c "import pytest_cov" 2>/dev/null || $(PIP) -e ".[dev,examples,coverage]"
+	NUMSCORCH_TEST_SCALE=0.04 $(BIN)/python -m pytest -n $(WORKERS) -p no:benchmark -m "not browser" -q --cov --cov-report=term --cov-report=html numscorch tests
+
 MEASURE = $(BIN)/python -m pytest benchmarks -p no:xdist -q -rs --benchmark-disable-gc --benchmark-quiet $(BENCH)
 
 bench: $(VENV)/.bench
@@ -85,7 +102,7 @@ bench-quick: $(VENV)/.bench
 # what make bench measured, into the history; then into the tables that README.md and docs/performance.md show
 bench-record: $(VENV)/.bench
 	$(BIN)/python -m benchmarks.history add $(RESULTS)
-	$(BIN)/python docs/refresh.py performance measurements
+	$(BIN)/python docs/refresh.py measurements highlights compiling
 
 # what was measured here and what is in the history, as pages; REPOSITORY is the address at which commits are looked at
 dashboard: $(VENV)/.bench
@@ -98,4 +115,4 @@ wheel:
 	$(if $(TORCH_INDEX),PIP_EXTRA_INDEX_URL=$(TORCH_INDEX)) $(PYTHON) packaging/check_wheel.py dist
 
 clean:
-	rm -rf $(VENV) numscorch-demo build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .benchmarks
+	rm -rf $(VENV) numscorch-demo build dist .site .cache .coverage htmlcov *.egg-info .pytest_cache .mypy_cache .ruff_cache .benchmarks

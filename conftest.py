@@ -9,7 +9,7 @@ import doctest
 import inspect
 from types import FunctionType, ModuleType
 
-PUBLIC = {"numscorch", "numscorch.nn", "numscorch.sparsify"}
+PUBLIC = {"numscorch", "numscorch.nn", "numscorch.sharding", "numscorch.sparsify"}
 
 
 def defining_module(value: type | FunctionType) -> str:

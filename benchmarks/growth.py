@@ -158,7 +158,7 @@ def plot(name: str, points: Sequence[Point], path: Path) -> None:
     for threads, style in zip(sorted({point.threads for point in points}), ("o-", "s--", "^:", "d-."), strict=False):
         line = [point for point in points if point.threads == threads]
         axes.loglog([p.nnz for p in line], [1e9 * p.seconds / p.nnz for p in line], style, label=f"{threads} thread{'s' * (threads > 1)}")
-    axes.set(xlabel="nonzeros", ylabel="ns for each nonzero", title=name)
+    axes.set(xlabel="nonzeros", ylabel="ns per nonzero", title=name)
     axes.grid(alpha=0.3)
     axes.legend()
     figure.tight_layout()
@@ -166,14 +166,20 @@ def plot(name: str, points: Sequence[Point], path: Path) -> None:
     plt.close(figure)
 
 
-HEAD = """# How time grows
+HEAD = """# Scaling with size
 
-Written by `python -m benchmarks.growth`, which needs the extra `bench`. Matrices are uniform with {in_row} nonzeros per row; times
-are medians of calls in turns, in nanoseconds per nonzero. Below some thousand nonzeros the overhead of the call dominates: a few
-microseconds if the result is dense or has an operand's pattern, tens to hundreds of microseconds if its pattern is new. Larger operands
-exceed the private caches ({own} KiB) and then the shared cache ({shared} MiB), where memory bandwidth limits the speed. A *cliff* is a
-factor of more than two per nonzero between two decades whose operands fit the same cache; where operands start to exceed a cache, a jump
-is expected and not called a cliff.
+How the time of a kernel grows with the number of nonzeros, and how much a second thread gains. The matrices have {in_row} nonzeros per
+row at random columns. Times are medians in nanoseconds per nonzero; calls with different thread counts take turns. `python -m
+benchmarks.growth` writes this page; it needs the extra `bench`.
+
+* **Up to a few thousand nonzeros**, the overhead of the call dominates. It is a few microseconds if the result is dense or has the
+  pattern of an operand, and tens to hundreds of microseconds if the result has a new pattern.
+* **Larger operands** exceed the private caches ({own} KiB), and then the shared cache ({shared} MiB). From there on, memory bandwidth
+  limits the speed.
+
+A *cliff* is an increase of the time per nonzero by more than a factor of two between two sizes, one decade apart, whose operands fit
+the same cache. An increase where the operands start to exceed a cache is expected, and is not a cliff. The column "speedup" divides the
+time with one thread by the time with all threads.
 """
 
 
@@ -181,7 +187,7 @@ def table(points: Sequence[Point]) -> str:
     """A Markdown table with one row per size."""
     threads = sorted({point.threads for point in points})
     lines = [
-        "| nonzeros | " + " | ".join(f"{count} thread{'s' * (count > 1)}" for count in threads) + " | gain |",
+        "| nonzeros | " + " | ".join(f"{count} thread{'s' * (count > 1)}" for count in threads) + " | speedup |",
         "|" + "---|" * (len(threads) + 2),
     ]
     for nnz in sorted({point.nnz for point in points}):
@@ -208,7 +214,7 @@ def main() -> None:
             for count in threads
             for text in cliffs([p for p in points if p.threads == count], caches)
         ]
-        summary = "Cliffs: " + "; ".join(messages) + "." if messages else "No cliff."
+        summary = "Cliffs: " + "; ".join(messages) + "." if messages else "No cliffs."
         parts.append(f"## {name}\n\n![{name}](plots/{file})\n\n{table(points)}\n\n{summary}\n")
         print(parts[-1], file=sys.stderr)
     (ROOT / "growth.md").write_text("\n".join(parts), encoding="utf-8")

@@ -18,6 +18,7 @@ from typing import Any
 
 from .bars import LARGE, ROWS, Row
 from .records import Record
+from .wording import worded
 
 LONGEST = 32  # characters of a case name in a table
 RATIOS = frozenset(row.kernel for row in ROWS)
@@ -33,12 +34,16 @@ def tables(records: Sequence[Record], bars: bool = True) -> str:
     """
     shown = table if bars else _without_bars
     parts = [
-        shown(RATIO_HEAD, list(ratio_rows(records))),
-        _captioned(SHARES_TOLD, shown(SHARE_HEAD, list(share_rows(records)))),
-        _captioned(TYPES_TOLD, shown(TYPE_HEAD, list(type_rows(records)))),
-        _captioned(TIMES_TOLD, shown(TIME_HEAD, list(time_rows(records)))),
+        shown(RATIO_HEAD, _worded(ratio_rows(records))),
+        _captioned(SHARE_CAPTION, shown(SHARE_HEAD, _worded(share_rows(records)))),
+        _captioned(TYPE_CAPTION, shown(TYPE_HEAD, _worded(type_rows(records)))),
+        _captioned(TIME_CAPTION, shown(TIME_HEAD, _worded(time_rows(records)))),
     ]
     return "\n\n".join(part for part in parts if part)
+
+
+def _worded(rows: Iterable[tuple[str, ...]]) -> list[tuple[str, ...]]:
+    return [tuple(map(worded, row)) for row in rows]
 
 
 def _without_bars(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
@@ -47,25 +52,28 @@ def _without_bars(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
 
 
 BAR, MET = "bar", "met"
-SHARES_TOLD = (
-    "Shares of bandwidth, of arithmetic and of busy cores that the machine "
-    "reaches in the same run, and memory that a call takes beyond operands and result:"
+SHARE_CAPTION = (
+    "Bandwidth, arithmetic throughput and parallel efficiency, as shares of the limits that the machine reaches in the same run, "
+    "and the memory that a call needs beyond its operands and its result:"
 )
-TYPES_TOLD = (
-    "Time and bytes read of other data types, as multiples of those of "
-    "float32 with int32 indices; above 1x, the other type is slower, or larger:"
+TYPE_CAPTION = (
+    "Time and bytes read with other data types, relative to float32 values with int32 indices. "
+    "Above 1x, the other type is slower, or larger:"
 )
-TIMES_TOLD = "Fixed costs: medians of calls in turns with other measurements, so that caches are cold; the same call in a loop takes less:"
+TIME_CAPTION = (
+    "Fixed costs, as median times. The calls take turns with other measurements, so caches are cold; "
+    "the same call in a loop takes less time:"
+)
 
 
 def _captioned(caption_text: str, rows: str) -> str:
     return f"{caption_text}\n\n{rows}" if rows else ""
 
 
-RATIO_HEAD = ("kernel", "threads", "cases", "geometric mean", BAR, f"lowest (nnz >= {LARGE:,})", BAR, MET)
-SHARE_HEAD = ("what", "threads", "cases", "mean", "furthest off", BAR, MET)
-TYPE_HEAD = ("kernel", "as", "threads", "cases", "time", "bytes")
-TIME_HEAD = ("call", "time", "torch", BAR, MET)
+RATIO_HEAD = ("operation", "threads", "cases", "geometric mean", BAR, f"lowest (nnz >= {LARGE:,})", BAR, MET)
+SHARE_HEAD = ("measure", "threads", "cases", "mean", "worst case", BAR, MET)
+TYPE_HEAD = ("kernel", "data type", "threads", "cases", "time", "bytes")
+TIME_HEAD = ("call", "time", "peer", BAR, MET)
 
 
 def ratio_rows(records: Iterable[Record]) -> Iterator[tuple[str, ...]]:

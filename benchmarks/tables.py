@@ -10,10 +10,14 @@ from itertools import groupby
 from statistics import geometric_mean, median
 
 from .history import HISTORY, SHORT, HistoryError, read_history, utc
+from .peers import LABELS
 from .records import SUITES as SUITE_ORDER, Record, Run, case_of
 from .report import table, tables
+from .wording import OPERATIONS, worded
 
-PEER_HEAD = ("against", "threads", "cases", "geometric mean", "lowest", "highest")
+PEER_HEAD = ("peer", "threads", "cases", "geometric mean", "lowest", "highest")
+OVERHEAD = "overhead"  # fixed costs of calls on tiny matrices, which the summary leaves out
+SLOW = 0.9  # ratio below which the summary lists a case
 SUITES = {"full": "the whole suite", "quick": "the quick suite"}
 RATE_HEAD = ("threads", "GB/s", "Gflop/s")
 
@@ -26,14 +30,70 @@ def recorded() -> Run:
     """
     runs, _ = read_history(HISTORY)
     if not runs:
-        raise HistoryError(f"{HISTORY} holds no run to tell of; make bench, then make bench-record")
+        raise HistoryError(f"{HISTORY} holds no run; make bench, then make bench-record")
     return min(reversed(runs), key=lambda run: SUITE_ORDER.index(run.suite))  # min returns the first minimum, the newest run
 
 
 def measurements() -> str:
-    """The machine, a table of all kernels, and a table of peers per kernel."""
+    """A summary, the machine, a table of all operations, and a table of peers per kernel."""
     run = recorded()
-    return "\n\n".join(part for part in (origin(run), _machine(run), tables(run.records, bars=False), *_kernels(run.records)) if part)
+    details = (f"## All operations, against the fastest peer\n\n{tables(run.records, bars=False)}", "## Each peer", *_kernels(run.records))
+    return "\n\n".join(part for part in (origin(run), *summary(run.records), _machine(run), *details) if part)
+
+
+def summary(records: Sequence[Record]) -> Iterator[str]:
+    """The geometric mean of all ratios, a table with one row per kernel, and the cases in which numscorch is slowest."""
+    compared = [record for record in records if "ratio" in record and record["kernel"] != OVERHEAD]
+    if not compared:
+        return
+    ratios = [float(record["ratio"]) for record in compared]
+    faster = sum(ratio > 1 for ratio in ratios)
+    below = sum(float(record["high"]) < 1 for record in compared)
+    yield "## Results"
+    yield (
+        f"Over {len(ratios)} cases, without those of the overhead of calls, the geometric mean of the ratios to the fastest peer is "
+        f"{geometric_mean(ratios):.2f}x. "
+        f"numscorch is faster in {faster} cases and slower in {len(ratios) - faster}; in {below} of these, "
+        "the whole interval is below 1x. A case is an operation on one matrix with one thread count."
+    )
+    threads = sorted({int(record["threads"]) for record in compared})
+    head = ("operation", "cases", *(f"{count} thread{'s' * (count > 1)}" for count in threads), "slower in")
+    yield table(head, [_operation(text, members, threads) for text, members in _by_operation(compared)])
+    yield "## Where numscorch is slower"
+    yield (
+        f"The cases with a ratio below {SLOW:g}x whose whole interval is below 1x for at least one thread count. "
+        "Most of them are of three kinds: small operands, where the overhead of the call dominates; "
+        "matrices with a few very long rows; and conversions."
+    )
+    yield table(("section", "case", "nonzeros", "fastest peer", *head[2:-1]), list(_slow(compared, threads)))
+
+
+def _by_operation(records: Sequence[Record]) -> Iterator[tuple[str, list[Record]]]:
+    for kernel, text in OPERATIONS.items():
+        if members := [record for record in records if record["kernel"] == kernel]:
+            yield text, members
+
+
+def _operation(text: str, records: Sequence[Record], threads: Sequence[int]) -> tuple[str, ...]:
+    means = ([float(record["ratio"]) for record in records if record["threads"] == count] for count in threads)
+    slower = sum(float(record["ratio"]) < 1 for record in records)
+    return text, str(len(records)), *(f"{geometric_mean(ratios):.2f}x" if ratios else "" for ratios in means), str(slower or "")
+
+
+def _slow(records: Sequence[Record], threads: Sequence[int]) -> Iterator[tuple[str, ...]]:
+    """One row per case with a significantly low ratio, lowest first; its fastest peer is that of the lowest ratio."""
+    cases: dict[tuple[str, str], list[Record]] = {}
+    for record in records:
+        cases.setdefault((str(record["kernel"]), _without_threads(record)), []).append(record)
+    low = {name: group for name, group in cases.items() if any(float(r["ratio"]) < SLOW and float(r["high"]) < 1 for r in group)}
+    for (kernel, case), group in sorted(low.items(), key=lambda item: min(float(r["ratio"]) for r in item[1])):
+        worst = min(group, key=lambda record: float(record["ratio"]))
+        ratios = ({int(record["threads"]): f"{record['ratio']:.2f}x" for record in group}.get(count, "") for count in threads)
+        yield tuple(map(worded, (kernel, case, f"{worst['nnz']:,}", str(worst["peer"]), *ratios)))
+
+
+def _without_threads(record: Record) -> str:
+    return case_of(record).removesuffix(f", {record['threads']} threads").removesuffix(", 1 thread")
 
 
 def origin(run: Run) -> str:
@@ -54,7 +114,7 @@ def _machine(run: Run) -> str:
         (threads, f"{roof['bytes_per_second'] / 1e9:.1f}", f"{roof['flops_per_second'] / 1e9:.1f}")
         for threads, roof in sorted((run.own.get("roofs") or {}).items())
     ]
-    return f"What the machine reaches, measured in the same run:\n\n{table(RATE_HEAD, rows)}" if rows else ""
+    return f"## The machine\n\nBandwidth and arithmetic throughput, measured in the same run:\n\n{table(RATE_HEAD, rows)}" if rows else ""
 
 
 def _kernels(records: Sequence[Record]) -> Iterator[str]:
@@ -62,8 +122,9 @@ def _kernels(records: Sequence[Record]) -> Iterator[str]:
     compared = sorted((record for record in records if record.get("peers")), key=lambda record: str(record["kernel"]))
     for kernel, group in groupby(compared, lambda record: str(record["kernel"])):
         members = list(group)
-        yield f"## {kernel}"
-        yield table(PEER_HEAD, list(_peers(members)))
+        yield f"### {kernel}"
+        yield f"{OPERATIONS[kernel]}." if kernel in OPERATIONS else ""
+        yield table(PEER_HEAD, [tuple(map(worded, row)) for row in _peers(members)])
         yield _costs(members)
 
 
@@ -83,10 +144,10 @@ def _peer(name: str, threads: int, kind: str, records: Sequence[Record]) -> tupl
     def edge(record: Record) -> str:
         measured = record[kind][name]
         interval = f" [{measured['low']:.2f}, {measured['high']:.2f}]" if "low" in measured else ""
-        return f"{ratio(record):.2f}x{interval} {case_of(record).removesuffix(f', {threads} threads').removesuffix(', 1 thread')}"
+        return f"{ratio(record):.2f}x{interval} {_without_threads(record)}"
 
     label = next((record["labels"][name] for record in records if name in (record.get("labels") or ())), "no peer")
-    title = name if kind == "peers" else f"beside: {name} ({label})"
+    title = name if kind == "peers" else f"baseline: {name} ({LABELS.get(name, label)})"
     mean = geometric_mean(map(ratio, records))
     return title, str(threads), str(len(records)), f"{mean:.2f}x", edge(min(records, key=ratio)), edge(max(records, key=ratio))
 
@@ -94,15 +155,15 @@ def _peer(name: str, threads: int, kind: str, records: Sequence[Record]) -> tupl
 def _costs(records: Sequence[Record]) -> str:
     """Medians of compile time, load time and overhead, if recorded."""
     parts = [
-        f"{word} {median(values) * scale:.{digits}f} {unit}"
-        for name, word, scale, digits, unit in COSTS
+        f"{cost} {median(values) * scale:.{digits}f} {unit}"
+        for name, cost, scale, digits, unit in COSTS
         if (values := [float(record[name]) for record in records if record.get(name) is not None])
     ]
     return f"Medians: {', '.join(parts)}." if parts else ""
 
 
 COSTS = (
-    ("compile_seconds", "compiled in", 1, 2, "s"),
-    ("load_seconds", "loaded from the cache in", 1e3, 1, "ms"),
-    ("overhead_seconds", "a call takes beside the kernel", 1e6, 1, "µs"),
+    ("compile_seconds", "compile time", 1, 2, "s"),
+    ("load_seconds", "load time from the cache", 1e3, 1, "ms"),
+    ("overhead_seconds", "overhead of a call outside its kernels", 1e6, 1, "µs"),
 )

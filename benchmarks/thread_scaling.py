@@ -34,7 +34,7 @@ def scaling_table(threads: Sequence[int], sizes: Sequence[int]) -> str:
             seconds = {point.threads: point.seconds for point in points if point.nnz == nnz}
             gains = (f"{seconds[threads[0]] / seconds[count]:.2f}" for count in threads[1:])
             rows.append((name, f"{nnz:,}", f"{seconds[threads[0]] * 1e3:.3g}", *gains))
-    return table(("kernel", "nonzeros", f"ms, {threads[0]} thread{'s' * (threads[0] > 1)}", *(f"gain, {n}" for n in threads[1:])), rows)
+    return table(("kernel", "nonzeros", f"ms, {threads[0]} thread{'s' * (threads[0] > 1)}", *(f"{n} threads" for n in threads[1:])), rows)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

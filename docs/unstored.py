@@ -52,11 +52,11 @@ def visited(text: str) -> str:
 def pattern(text: str) -> str:
     """Format or shared pattern of the result for CSR operands."""
     stmt, _ = infer_format(Assignment(Access(TensorVar("R", CSR), INDICES), parsed(text)))
-    return f"{stmt.lhs.tensor.shares}'s" if stmt.lhs.tensor.shares else stmt.lhs.tensor.format.name
+    return f"pattern of {stmt.lhs.tensor.shares}" if stmt.lhs.tensor.shares else stmt.lhs.tensor.format.name
 
 
 def operator_rows(arity: int) -> list[tuple[str, ...]]:
-    """Rows of an expression, its simplification for each set of absent operands, the visited coordinates, and the result's pattern."""
+    """Rows of an expression, its simplification for each set of absent operands, its iteration space, and the result's pattern."""
     left = [(text, *(remaining(text, absent) for absent in absences(arity))) for text in expressions(arity)]
     return [(*row, visited(row[0]), pattern(row[0])) for row in left]
 
@@ -81,7 +81,7 @@ def spelled(op: str) -> str:
     """Names of a reduction in the API."""
     named = [name for name, joined in JOINED_BY.items() if name not in (*TESTS, MEAN) and op == ("+=" if joined == "=" else joined)]
     names = [f'`reduce="{name}"`' for name in named]
-    return ", ".join(([] if " " in op else [f"`{op}`"]) + names) or "the largest entry, in `softmax`"
+    return ", ".join(([] if " " in op else [f"`{op}`"]) + names) or "row maximum in `softmax`"
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -92,11 +92,11 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 def operators_of(arity: int) -> str:
     """Table of operators and functions of an arity."""
-    head = ["expression", *(f"no {' and no '.join(absent)}" for absent in absences(arity)), "visited", "result of CSR"]
+    head = ["expression", *(f"{', '.join(absent)} unstored" for absent in absences(arity)), "iteration space", "result, operands in CSR"]
     return table(head, ([*(f"`{cell}`" for cell in row[:-2]), *row[-2:]] for row in operator_rows(arity)))
 
 
 def reductions() -> str:
     """Table of reductions."""
-    head = ["reduction", "identity", "a coordinate without an entry", "a row without entries", "a row of size 0"]
+    head = ["reduction", "identity", "unstored entry", "row without entries", "row of size 0"]
     return table(head, reduction_rows())

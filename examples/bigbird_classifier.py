@@ -1,12 +1,16 @@
-"""A text classifier with BigBird attention: each word attends to its neighbours, some random words and two global words.
+"""Text classification with BigBird attention
+
+A transformer encoder predicts the topic of a text. Each word attends to its neighbours, some random blocks of words and two global words
+instead of the whole text. The example shows how ``SparseTransformerEncoderLayer`` replaces torch's encoder layer and computes only the
+scores of a pattern. Run it with generated texts or with a CSV file:
+
+    python examples/bigbird_classifier.py                                   # texts of random words
+    python examples/bigbird_classifier.py --data test.csv --length 128      # lines of class, title, text, as in AG News
 
 The network is the one in the evaluation of the Scorch paper (appendix E.4, table 3): word and position embeddings of size 128,
 two transformer encoder layers with 4 heads and 256 hidden features, gelu, and AdamW with learning rate 0.001. The pattern is
 from Zaheer et al., "Big Bird: Transformers for Longer Sequences" (NeurIPS 2020), in blocks of 16 words. The class is predicted
 from the first token of each text, which attends to the whole text. There is no dropout.
-
-    python examples/bigbird_classifier.py                                   # texts of random words
-    python examples/bigbird_classifier.py --data test.csv --length 128      # lines of class, title, text, as in AG News
 
 The dense twin is ``torch.nn.TransformerEncoderLayer`` with the pattern as a mask: its ``scaled_dot_product_attention`` computes
 every score. It starts from the same weights and is trained on the same batches.

@@ -1,15 +1,18 @@
-"""CP decomposition of a sparse tensor into a few rank-one terms.
+"""CP decomposition of a sparse tensor into rank-one terms
 
-``T[i, j, k]`` is approximated by the sum over r of ``A[i, r] * B[j, r] * C[k, r]``, for tensors of any order. Alternating least
-squares solves for one factor at a time, with the others fixed. Each solve needs
-
-* an MTTKRP, ``ijk,jr,kr->ir``: the tensor times all other factors, in one pass over its nonzeros,
-* and a linear system of size r for each row. Its matrix is the element-wise product of ``B.T @ B`` of all other factors.
-
-Kolda, Bader, "Tensor Decompositions and Applications", SIAM Review 2009, section 3.4.
+Alternating least squares approximates ``T[i, j, k]`` by the sum over r of ``A[i, r] * B[j, r] * C[k, r]``, for tensors of any order.
+The example shows how one ``einsum`` per mode computes the MTTKRP of a tensor in CSF format, in one pass over its nonzeros. Run it with
+a random tensor or with a file:
 
     python examples/cp_decomposition.py                                   # a tensor of rank 8 with noise
     python examples/cp_decomposition.py --data tensor.tns --rank 16       # FROSTT text format, also .tns.gz
+
+The method solves for one factor at a time, with the others fixed. Each solve needs
+
+* an MTTKRP, ``ijk,jr,kr->ir``: the product of the tensor and all other factors,
+* and a linear system of size r for each row. Its matrix is the element-wise product of ``B.T @ B`` of all other factors.
+
+Kolda, Bader, "Tensor Decompositions and Applications", SIAM Review 2009, section 3.4.
 
 torch has no MTTKRP: the twin gathers a row of each factor for every nonzero, and adds the products up by index.
 """

@@ -1,11 +1,14 @@
-"""A graph convolutional network whose graph is distributed over processes.
+"""Graph convolutions on a graph distributed over processes
 
-Each process holds the rows of the graph and of the features that belong to its nodes, and sends those that others need. The parameters
-are the same everywhere, and their gradients are summed over the processes. The twin trains the same network on the whole graph, in the
-first process; its losses are the same.
+Each process holds the rows of the graph and of the features that belong to its nodes, and sends the rows that other processes need. The
+example shows how ``shard`` distributes an adjacency matrix, and how ``GCNConv`` uses it like a local one. Run it in several processes with
+torchrun, or in one:
 
     torchrun --standalone --nproc-per-node 2 examples/distributed_gcn.py
     python examples/distributed_gcn.py                                  # one process
+
+The parameters are equal in all processes, and their gradients are summed over the processes. The twin trains the same network on the
+whole graph, in the first process; its losses are the same.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""A dense weight as a product of two sparse matrices, W = A @ B, with both factors fine-tuned.
+"""A weight as a product of two sparse matrices
 
-Boža, Macko, "Two sparse matrices are better than one", 2024; here, factors of a singular value decomposition are gradually pruned.
-One einsum computes ``x @ B.t() @ A.t()`` in the cheapest order. The twin uses masks. ``--data mnist`` reads the MNIST files.
+Factors of a singular value decomposition of a weight are gradually pruned, then fine-tuned: Boža, Macko, "Two sparse matrices are better
+than one", 2024. The example shows how one einsum computes ``x @ B.t() @ A.t()`` in the cheapest order; the twin uses masks. Run it with
+``python examples/double_sparse.py``; ``--data mnist`` reads a folder with the MNIST files.
 """
 
 from copy import deepcopy
@@ -40,13 +41,12 @@ def factors(W: torch.Tensor, share: float, steps: int) -> list[torch.Tensor]:
         optimizer.step()
         for factor in pair:
             factor.data *= magnitude(share * min(2 * (at + 1) / steps, 1))(factor)
-    return pair
+    return [factor.detach() for factor in pair]
 
 
 def main() -> None:
     chosen, data, dense, before = dense_first(__doc__, steps=200, percent=90)
-    W = dense[0].weight.detach()
-    A, B = (factor.detach() for factor in factors(W, chosen.percent / 100, chosen.steps))
+    A, B = factors(W := dense[0].weight.detach(), chosen.percent / 100, chosen.steps)
     share = int(A.count_nonzero() + B.count_nonzero()) / W.numel()
     lost, alone = ((W - approximation).norm() / W.norm() for approximation in (A @ B, W * magnitude(max(0, 1 - share))(W)))
     print(f"{share:.1%} of the weights: {lost:.1%} of the first layer is lost, and {alone:.1%} by a single sparse matrix")

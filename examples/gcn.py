@@ -1,14 +1,17 @@
-"""A graph convolutional network that predicts the subjects of papers from their words and citations.
+"""Graph convolutions that predict the subjects of papers
 
-Two layers of ``GCNConv`` as Kipf and Welling train them ("Semi-Supervised Classification with Graph Convolutional Networks",
-ICLR 2017, section 5.2): 16 hidden features, dropout of 0.5 on the inputs of both layers, Adam with learning rate 0.01, weight
-decay of 5e-4 on the first layer, and at most 200 epochs. The epoch with the smallest validation loss counts.
+Two layers of ``GCNConv`` predict the subject of each paper from its words and its citations. The example shows how to train a network
+with a sparse adjacency matrix and sparse features, and how ``load_graph`` reads a graph with labels. Run it with a random graph or with a
+file:
 
     python examples/gcn.py                                  # a random graph of papers
     python examples/gcn.py --data cora.npz --seeds 10       # a graph for load_graph; mean and deviation of ten runs
 
-The adjacency matrix and the bags of words are sparse. The twin is the same network, written with torch's CSR tensors: it starts
-from the same weights and drops the same features.
+The training is that of Kipf and Welling, "Semi-Supervised Classification with Graph Convolutional Networks", ICLR 2017, section 5.2: 16
+hidden features, dropout of 0.5 on the inputs of both layers, Adam with learning rate 0.01, weight decay of 5e-4 on the first layer, and at
+most 200 epochs. The epoch with the smallest validation loss counts.
+
+The twin is the same network, written with torch's CSR tensors: it starts from the same weights and drops the same features.
 """
 
 from __future__ import annotations

@@ -1,12 +1,14 @@
-"""A mixture of experts in which a gate sends each token to one of many linear maps.
+"""A mixture of experts that sends each token to one linear map
 
-Tokens come in clusters, and each cluster has a different linear map. The gate learns which expert to send a token to, and the
-experts learn the maps. ``MoE`` computes only the chosen expert of each token. The load balancing loss of Fedus, Zoph, Shazeer,
-"Switch Transformers" (JMLR 2022, section 2.2) keeps all experts in use.
+Tokens come in clusters, and each cluster has a different linear map. The gate learns which expert to send a token to, and the experts
+learn the maps. The example shows how ``MoE`` computes only the chosen expert of each token. Run it with random tokens or with a file of
+pairs:
 
     python examples/mixture_of_experts.py
     python examples/mixture_of_experts.py --experts 64 --batch 1024
     python examples/mixture_of_experts.py --data pairs.npz          # arrays x (tokens, d_in) and y (tokens, d_out)
+
+The load balancing loss of Fedus, Zoph, Shazeer, "Switch Transformers" (JMLR 2022, section 2.2) keeps all experts in use.
 
 The dense twin computes every expert for every token, and multiplies the outputs by gates that are 0 except for one expert. It
 starts from the same weights and is trained on the same batches.

@@ -1,6 +1,7 @@
-"""A custom level format: windows of consecutive coordinates, stored by their first coordinate. Each hidden unit sees 98 pixels.
+"""A custom level format: windows of consecutive weights
 
-Registration tests the level in random expressions. All operations then support it. ``--data mnist`` reads the MNIST files.
+Each hidden unit sees 98 consecutive pixels, and the level stores a window by its first column. The example shows the functions of a level;
+registration tests them. Run it with ``python examples/own_level.py``; ``--data mnist`` reads a folder with the MNIST files.
 """
 
 from dataclasses import dataclass
@@ -19,8 +20,7 @@ class Window(Level):
     """``width`` consecutive coordinates below each parent, stored by the first coordinate and padded with zeros."""
 
     width: int = 2
-    spelling = "window"
-    arrays = ("first",)
+    spelling, arrays = "window", ("first",)
 
     def bounds(self, mode: Mode) -> tuple[Expr, Expr]:
         return mode.parent.begin * Const(self.width), mode.parent.begin * Const(self.width) + self.width

@@ -1,11 +1,13 @@
-"""A network whose weights are pruned by 90 % and then fine-tuned.
+"""Pruning 90% of the weights of a network, then fine-tuning the rest
 
-A dense network is trained first. Then the smallest weights of each hidden layer are pruned (Han, Pool, Tran, Dally, "Learning
-both Weights and Connections for Efficient Neural Networks", NeurIPS 2015), and the layers become ``SparseLinear``: pruned
-weights are not stored, not multiplied, and have no gradient. The remaining weights are fine-tuned.
+A dense network is trained first. Then the smallest weights of each hidden layer are pruned, and the remaining weights are fine-tuned. The
+example shows how ``SparseLinear.from_dense`` replaces a layer: pruned weights are not stored, not multiplied, and have no gradient. Run it
+with generated digits or with MNIST:
 
     python examples/pruned_mlp.py                       # generated digits
     python examples/pruned_mlp.py --data mnist          # a folder with the MNIST files, such as *images-idx3-ubyte.gz
+
+The method is that of Han, Pool, Tran, Dally, "Learning both Weights and Connections for Efficient Neural Networks", NeurIPS 2015.
 
 The twin prunes dense tensors with ``torch.nn.utils.prune``: it stores zeros and keeps them with a mask. It starts from the same
 weights and is trained on the same batches, so that both networks stay equal.

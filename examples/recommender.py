@@ -1,15 +1,15 @@
-"""A recommender that factorizes a sparse matrix of ratings into user and item factors.
+"""A recommender that factorizes a sparse matrix of ratings
 
-A rating is modelled as the inner product of a user vector and an item vector, plus a user bias and an item bias. The parameters
-are learned from the stored ratings with Adam (Koren, Bell, Volinsky, "Matrix Factorization Techniques for Recommender Systems",
-Computer 2009).
-
-The loss depends on few entries of ``U @ V.T``. With ``mask=R``, only these entries are computed, as an SDDMM (sampled
-dense-dense matrix product). The gradients are products of the sparse error matrix with V and U, so the dense matrix of users by
-items is never formed.
+A rating is modelled as the inner product of a user vector and an item vector, plus a user bias and an item bias. The example shows how
+``einsum`` with ``mask=R`` computes the predictions of stored ratings only, also in training. Run it with random ratings or with a file:
 
     python examples/recommender.py                        # random ratings of rank ten, with noise
     python examples/recommender.py --data ratings.csv     # lines of user, item, rating, as in MovieLens, or a .mtx file
+
+The parameters are learned from the stored ratings with Adam (Koren, Bell, Volinsky, "Matrix Factorization Techniques for Recommender
+Systems", Computer 2009). The loss depends on few entries of ``U @ V.T``. With ``mask=R``, only these entries are computed, as an SDDMM
+(sampled dense-dense matrix product). The gradients are products of the sparse error matrix with V and U, so the dense matrix of users by
+items is never formed.
 
 The dense twin forms that matrix, subtracts the ratings and masks. Both models start from the same parameters and are trained on
 the same ratings.

@@ -1,10 +1,12 @@
-"""Fine-tuning of a trained network with a low-rank adapter and a sparse adapter for each frozen weight.
+"""Fine-tuning with a low-rank and a sparse adapter per weight
 
-RoSA: Nikdan, Tabesh, Crnčević, Alistarh, "RoSA: accurate parameter-efficient fine-tuning via robust adaptation", 2024. The new
-task is digits upside down. The gradient of each weight is split into a low-rank part and the largest entries of the remainder,
-which define the adapters. They start at 0, and only they are trained. ``--data mnist`` reads the MNIST files.
+A network that knows upright digits learns digits upside down. The weights are frozen, and only the adapters are trained. The example
+shows how to split a gradient with ``low_rank_plus_sparse`` and how to add a sparse parameter to a dense layer. Run it with
+``python examples/rosa.py``; ``--data mnist`` reads a folder with the MNIST files.
 
-The twin adds the adapters to a dense weight, with a mask for the sparse adapter.
+RoSA: Nikdan, Tabesh, Crnčević, Alistarh, "RoSA: accurate parameter-efficient fine-tuning via robust adaptation", 2024. The low-rank part
+of the gradient and the largest entries of the remainder define the adapters. They start at 0. The twin stores the sparse adapter as a
+masked dense tensor.
 """
 
 from copy import deepcopy

@@ -1,11 +1,14 @@
-"""Sliding window attention: each position attends to its neighbours instead of the whole sequence.
+"""Sliding window attention
 
-``softmax(Q @ K.T / √d) @ V`` computes a score for every pair of positions. Longformer (Beltagy, Peters, Cohan, 2020) and BigBird
-(Zaheer et al., NeurIPS 2020) keep only the pairs of a pattern. ``scaled_dot_product_attention`` of ``numscorch.nn.functional``
-takes the pattern as a sparse tensor. It computes these pairs in one kernel, which holds one row of scores at a time.
+Each position attends to its neighbours instead of the whole sequence. The example shows how ``scaled_dot_product_attention`` of
+``numscorch.nn.functional`` takes the pattern as a sparse tensor and computes only the scores of its entries. It compares results,
+gradients and times with torch. Run it for increasing lengths, or with a pattern from a file:
 
     python examples/sparse_attention.py                       # windows of 32 on each side, for increasing lengths
     python examples/sparse_attention.py --data pattern.mtx    # the entries of a Matrix Market file as pattern
+
+``softmax(Q @ K.T / √d) @ V`` computes a score for every pair of positions. Longformer (Beltagy, Peters, Cohan, 2020) and BigBird
+(Zaheer et al., NeurIPS 2020) keep only the pairs of a pattern. One kernel computes these pairs, and holds one row of scores at a time.
 
 The dense twin is torch's ``scaled_dot_product_attention`` with the pattern as a boolean mask.
 """

@@ -1,10 +1,14 @@
-"""An autoencoder with a sparse encoder: 784 pixels to a code of size 256, with a tenth of the weights.
+"""An autoencoder whose encoder stores a tenth of its weights
 
-The network is the autoencoder of the Scorch paper: a sparse linear layer, ReLU, a dense linear layer and a sigmoid, trained with
-Adam to reconstruct its input. Each element of the code depends on 78 pixels, chosen at random and then fixed.
+The network learns to reconstruct images of 784 pixels from codes of size 256. Each element of the code depends on 78 pixels, chosen at
+random and then fixed. The example shows how to build a ``SparseLinear`` layer with a given density and train it like a dense layer. Run
+it with generated digits or with MNIST:
 
     python examples/sparse_autoencoder.py                     # generated digits
     python examples/sparse_autoencoder.py --data mnist        # a folder with the MNIST files, such as *images-idx3-ubyte.gz
+
+The network is the autoencoder of the Scorch paper: a sparse linear layer, ReLU, a dense linear layer and a sigmoid, trained with
+Adam to reconstruct its input.
 
 The dense twin has the same weights; a mask on the gradient keeps nine tenths of them at 0. A third network has a fully dense
 encoder for comparison.

@@ -1,18 +1,20 @@
-"""Two methods to train a network with 90 % sparse weights: gradual pruning, and sparse training from scratch.
+"""Training networks with 90% sparse weights, by two methods
 
-The baseline is a dense network. A second network starts from the same weights and is pruned along a cubic schedule (Zhu, Gupta, "To
-prune, or not to prune", 2017): its layers are masked at first, and become ``SparseLinear`` once that is faster. A third network is
-always sparse: RigL (Evci and others, "Rigging the lottery", 2020) periodically drops its smallest weights, and grows weights with the
-largest gradients. As in that paper, layers have densities by the Erdős-Rényi kernel, updates stop after three quarters of the training
-and replace at first three tenths of the weights, and training is five times as long.
-
-Both methods are applied to two networks: an MLP with three layers for digits, and a transformer with two layers for texts of four
-topics. Three fifths of the images and texts are for training, one fifth for validation, and one fifth for the test.
+A dense MLP and a dense transformer are the baselines. ``GradualPruning`` prunes a copy of each during training, and ``RigL`` trains sparse
+networks from scratch. The example shows how to plan the sparsity of a model and how controllers change patterns during training. Run it
+with generated digits and texts, or with MNIST:
 
     python examples/sparse_training.py                       # generated digits and texts
     python examples/sparse_training.py --data mnist          # a folder with the MNIST files, such as *images-idx3-ubyte.gz
 
-Finally, the pruned network is trained beside its twin, which stores zeros and a mask: both take the same steps.
+Gradual pruning follows a cubic schedule (Zhu, Gupta, "To prune, or not to prune", 2017): layers are masked at first, and become
+``SparseLinear`` once that is faster. RigL (Evci and others, "Rigging the lottery", 2020) periodically drops the smallest weights, and
+grows weights with the largest gradients. As in that paper, layers have densities by the Erdős-Rényi kernel, updates stop after three
+quarters of the training and replace at first three tenths of the weights, and training is five times as long.
+
+The MLP has three layers and classifies digits; the transformer has two layers and classifies texts of four topics. Three fifths of the
+images and texts are for training, one fifth for validation, and one fifth for the test. Finally, the pruned network is trained beside
+its twin, which stores zeros and a mask: both take the same steps.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Weights quantized to two bits, with a few sparse outliers in full precision.
+"""Two-bit weights with a few sparse outliers in full precision
 
-SpQR: Dettmers, Svirschevski, Egiazarian, Kuznedelev, Frantar, Ashkboos, Borzunov, Hoefler, Alistarh, "SpQR: a sparse-quantized
-representation for near-lossless LLM weight compression", 2023; here, outliers are the largest weights. Storage: 2 bits per weight,
-2 x 16 bits per group of 16 weights (minimum and step), 32 + 16 bits per outlier (value and column), 32 bits per row of outliers. A
-product unpacks the weights to float32. The twin stores the sum as a dense weight. ``--data mnist`` reads the MNIST files.
+A product unpacks the weights to float32 and adds a sparse matrix of outliers. The example shows how to combine packed dense arrays with a
+sparse parameter with 16-bit columns. Run it with ``python examples/spqr.py``; ``--data mnist`` reads a folder with the MNIST files. SpQR:
+Dettmers and others, "SpQR: a sparse-quantized representation for near-lossless LLM weight compression", 2023; here, the largest weights are
+outliers. Bits: 2 per weight, 2 x 16 per group of 16 weights (minimum, step), 32 + 16 per outlier (value, column), 32 per row of outliers.
 """
 
 from copy import deepcopy

@@ -1,6 +1,12 @@
-"""Triangles, cores and distances of a graph, each a product of its adjacency matrix.
+"""Triangles, cores and distances of a graph
 
-A matrix A with a 1 for every edge answers questions about the graph:
+Products of the adjacency matrix yield the triangles of each node, its core number, and its distance to the innermost core. The
+example shows masked products, products with vectors, and products in the min-plus semiring. Run it with a random graph or with a file:
+
+    python examples/triangles_and_cores.py                      # a random graph with many triangles
+    python examples/triangles_and_cores.py --data graph.mtx     # the edges of a Matrix Market file, in both directions
+
+The matrix A has a 1 for every edge:
 
 * ``(A @ A)[i, j]`` counts the common neighbours of i and j. If i and j are adjacent, each of them closes a triangle. With
   ``mask=A``, only the entries of adjacent nodes are computed; A @ A also has entries for all other nodes with common neighbours.
@@ -8,9 +14,6 @@ A matrix A with a 1 for every edge answers questions about the graph:
   nodes with fewer than k neighbours (Seidman, "Network structure and minimum degree", Social Networks 1983).
 * ``reduce="min_plus"`` replaces the sum of products by the minimum of sums: one such product extends shortest paths by one
   step, here the paths to the innermost core.
-
-    python examples/triangles_and_cores.py                      # a random graph with many triangles
-    python examples/triangles_and_cores.py --data graph.mtx     # the edges of a Matrix Market file, in both directions
 
 The results are compared with torch.sparse, and with networkx if it is installed.
 """

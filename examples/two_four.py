@@ -1,11 +1,12 @@
-"""A network with 2:4 sparse hidden layers, which store 2 of every 4 consecutive weights.
+"""A network with 2:4 sparse hidden layers
 
-It is trained dense, pruned to 2:4, and fine-tuned, as in Mishra, Latorre, Pool, Stosic, Stosic, Venkatesh, Yu, Micikevicius,
-"Accelerating sparse deep neural networks", 2021. NM(2, 4) stores 2 of 4 weights, each with its position in the group of 4.
+The network is trained dense, pruned to 2:4, and fine-tuned. The example shows the format NM(2, 4): it stores 2 of every 4 consecutive
+weights, each with its position in the group of 4. Run it with generated digits or with MNIST:
 
     python examples/two_four.py                         # generated digits
     python examples/two_four.py --data mnist            # a folder with the MNIST files, such as *images-idx3-ubyte.gz
 
+The method is that of Mishra, Latorre, Pool, Stosic, Stosic, Venkatesh, Yu, Micikevicius, "Accelerating sparse deep neural networks", 2021.
 The twin has the same weights as dense tensors with masks. It is trained on the same batches.
 """
 

@@ -1,7 +1,8 @@
-"""A pruned network written for dense tensors, with two changed lines: the import, and the conversion of the weight to sparse.
+"""A pruned network for dense tensors, with two changed lines
 
-Nine tenths of the weights of the first layer are 0 and stay 0. The classes are Gaussian clusters.
-Run it as ``python examples/unchanged_mlp.py``, or with ``--dense`` for the same program without numscorch.
+Nine tenths of the weights of the first layer are 0 and stay 0. The classes are Gaussian clusters. The example shows that a program written
+for torch trains sparse weights after two changes: the import, and the conversion of the weight. Run ``python examples/unchanged_mlp.py``,
+or add ``--dense`` for the same program without numscorch; both print the same losses.
 """
 
 from __future__ import annotations

@@ -109,7 +109,7 @@ _METHODS.update(
 operators.register()
 _compile_guards.resume()
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = [
     "BCSR",
     "COO",

@@ -1,7 +1,7 @@
-"""Build the wheel, install it into an empty environment and test it: ``python packaging/check_wheel.py [FOLDER]``.
+"""Build the wheel and the sdist, and test the wheel in an empty environment: ``python packaging/check_wheel.py [FOLDER]``.
 
-pip downloads the dependencies; ``PIP_EXTRA_INDEX_URL`` can name an index with CPU builds of torch. The script keeps the wheel in the
-folder, by default ``dist``, and deletes the environment.
+pip downloads the dependencies; ``PIP_EXTRA_INDEX_URL`` can name an index with CPU builds of torch. The sdist must build the same wheel,
+and both must pass ``twine check``. The script keeps them in the folder, by default ``dist``, and deletes the environment.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import venv
+import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -29,13 +30,14 @@ print("numscorch", ns.__version__, "from", ns.__file__)
 
 
 def main(folder: Path) -> int:
-    """Build, install and test the wheel; raises CalledProcessError for the first command that fails."""
+    """Build, compare, install and test; raises CalledProcessError for the first command that fails, ValueError if the wheels differ."""
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="numscorch-wheel-") as place:
         empty = Path(place)
         venv.create(empty / "env", with_pip=True)
         python = str(empty / "env" / ("Scripts/python.exe" if os.name == "nt" else "bin/python"))
         wheel = build(python, folder, empty)
+        compare(python, folder, wheel, empty)
         print(f"{wheel}: {wheel.stat().st_size / 1e3:.0f} kB")
         run([python, "-m", "pip", "install", "--quiet", "-c", str(ROOT / "constraints.txt"), str(wheel)], empty)
         run([python, "-m", "pip", "check"], empty)
@@ -58,6 +60,24 @@ def build(python: str, folder: Path, empty: Path) -> Path:
     target = folder / wheel.name
     target.write_bytes(wheel.read_bytes())
     return target
+
+
+def compare(python: str, folder: Path, wheel: Path, empty: Path) -> None:
+    """Build the sdist, and from it a wheel that must have the same files; check the metadata of sdist and wheel."""
+    run([python, "-m", "pip", "install", "--quiet", "build", "twine"], empty)
+    run([python, "-m", "build", "--outdir", str(empty / "built"), str(empty / "source")], empty, stdout=subprocess.DEVNULL)
+    (sdist,) = (empty / "built").glob("*.tar.gz")
+    if different := contents(wheel) ^ contents(empty / "built" / wheel.name):
+        raise ValueError(f"{sdist.name} builds another wheel than the source tree: {sorted(different)}")
+    (folder / sdist.name).write_bytes(sdist.read_bytes())
+    run([python, "-m", "twine", "check", "--strict", str(wheel), str(folder / sdist.name)], empty)
+    print(f"{sdist.name} builds the same wheel")
+
+
+def contents(wheel: Path) -> set[tuple[str, int]]:
+    """Names and check sums of the files of a wheel."""
+    with zipfile.ZipFile(wheel) as archive:
+        return {(file.filename, file.CRC) for file in archive.infolist()}
 
 
 def run(command: Sequence[str], folder: Path, stdout: int | None = None) -> None:

@@ -85,9 +85,29 @@ BAD: dict[str, tuple[Call, type[Exception], str]] = {
     "a number": (
         lambda: ns.einsum("ij,->ij", A, 2.0),
         ns.UnsupportedError,
-        "einsum takes SparseTensors and torch tensors, not float: wrap it with torch.as_tensor",
+        "operands are SparseTensors or torch tensors, not float: wrap it with torch.as_tensor",
     ),
     "an array": (lambda: ns.einsum("ij,jk->ik", A, x.numpy()), ns.UnsupportedError, "not ndarray: wrap it with torch.from_numpy"),
+    "a word in a statement": (
+        lambda: ns.evaluate("y[i] = A[i,j] * x[j]", A=A, x="a"),
+        ns.OperandError,
+        "operands are SparseTensors or torch tensors, not str: only explain takes formats",
+    ),
+    "a number with an index": (
+        lambda: ns.evaluate("y[i] = A[i,j] * x[j]", A=A, x=3),
+        ns.ExpressionError,
+        "x[j] has 1 indices, but x has 0 dimensions\n  y[i] = A[i,j] * x[j]",
+    ),
+    "a number with an index, explained": (
+        lambda: ns.explain("y[i] = A[i,j] * x[j]", A=A, x=3),
+        ns.ExpressionError,
+        "x[j] has 1 indices, but x has 0 dimensions\n  y[i] = A[i,j] * x[j]",
+    ),
+    "a format of another order, explained": (
+        lambda: ns.explain("y[i] = A[i,j] * x[j]", A=A, x=ns.CSR),
+        ns.ExpressionError,
+        "x[j] has 1 indices, but x has 2 dimensions",
+    ),
     "more operands than names": (
         lambda: ns.einsum(",".join("i" * 30) + "->", *[A.T @ torch.ones(2)] * 29, ns.from_torch(torch.ones(3))),
         ns.NumscorchError,

@@ -38,16 +38,16 @@ DENSE_MODEL, EVERY_EXPERT = "torch, dense layers", "torch, every expert"
 LABELS = {
     DENSE: "stores and multiplies the zeros",
     DENSE_LAYER: "stores and multiplies the zeros",
-    SCIPY_LAYER: "leaves its result transposed, and gradients don't pass through it",
-    TRANSPOSED: "leaves its result transposed, which the next layer would have to put in order",
+    SCIPY_LAYER: "its result is transposed, and it has no gradients",
+    TRANSPOSED: "its result is transposed, and the next layer would have to copy it",
     DENSE_MODEL: "stores and multiplies the zeros",
-    EVERY_EXPERT: "unfair: sends every token to every expert, and drops most; seen as a baseline for mixtures of experts",
-    OUR_CSR: "ours too, in another format",
-    FULL_PRODUCT: "unfair: computes every entry of the dense product, and drops most; seen as a baseline for SDDMM",
-    TORCH_COO: "unfair: torch's slowest layout for this; seen as a baseline for sparse products",
-    WHOLE_PRODUCT: "computes entries that the mask then drops: SciPy has no masked product",
+    EVERY_EXPERT: "sends every token to every expert, and drops most results; an unfair but common baseline for mixtures of experts",
+    OUR_CSR: "numscorch with another format",
+    FULL_PRODUCT: "computes every entry of the dense product, and drops most; an unfair but common baseline for SDDMM",
+    TORCH_COO: "torch's slowest layout for this operation; an unfair but common baseline for sparse products",
+    WHOLE_PRODUCT: "computes entries that the mask drops, because SciPy has no masked product",
 }
-"""Baselines shown beside the peers, and why they are not peers."""
+"""Baselines that are not peers, and the reason."""
 
 
 def has(library: str) -> bool:

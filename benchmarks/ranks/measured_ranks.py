@@ -337,10 +337,10 @@ def measured_tables(measured: dict[str, dict[str, float]]) -> list[str]:
 RATE = "rate: "
 TIMED = ("1 thread", "threads", "step", "products", "exchange", "agreement", "features", "epoch", "silent epoch", "exchanges")
 GAINS = (
-    "gain of threads over 1 thread",
-    "gain of ranks over that of as many threads",
-    "the same with features sharded by columns",
-    "step, over products and exchange alone",
-    "epoch of a GCN, over the epoch without sending and its exchanges",
-    "bytes sent, over halo rows x k x 4",
+    "speedup of threads over 1 thread",
+    "speedup of ranks over as many threads, step",
+    "speedup of ranks over as many threads, sharded features",
+    "step / (products + exchange)",
+    "epoch / (silent epoch + exchanges)",
+    "bytes sent / (halo rows x k x 4)",
 )

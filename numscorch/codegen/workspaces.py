@@ -234,11 +234,11 @@ def append(stmt: ix.Assignment, env: Env) -> Block:
 
 
 def appends(consumer: ix.Stmt, env: Env) -> bool:
-    """Whether the consumer appends an entry only if it has a term. In a pruned result, the entry's value decides instead."""
-    result = ix.result_of(consumer).tensor
-    if not env.assembly.access.tensor.is_assembled or result.prunes:
+    """Whether the consumer appends an entry, or adds to its sum, only if there is a term. In pruned results, the value decides instead."""
+    result, assembled = ix.result_of(consumer).tensor, env.assembly.access.tensor
+    if not assembled.is_assembled or result.prunes:
         return False
-    return has_level(result, Workspace) or (result == env.assembly.access.tensor and env.assembly.appends_values)
+    return has_level(result, Workspace) or result.name in env.counted or (result == assembled and env.assembly.appends_values)
 
 
 def lower_counted(stmt: ix.Where, target: ix.TensorVar, op: str, env: Env, lower: Lower) -> Block:

@@ -42,7 +42,7 @@ def from_torch(
 ) -> SparseTensor:
     """Create a SparseTensor from a torch tensor; gradients flow to the tensor.
 
-    Uncoalesced COO tensors are coalesced. Strided tensors are searched for nonzeros, in O(size).
+    Of a strided tensor, the nonzero elements are stored. Uncoalesced COO tensors are coalesced.
 
     Args:
         tensor: a strided, COO, CSR, CSC, BSR or BSC tensor, optionally batched or hybrid, of a supported data type.
@@ -53,10 +53,18 @@ def from_torch(
             arrays without bounds checks, and other tensors may share them.
         check_invariants: validate index arrays in O(nnz). Kernels access memory through them without bounds checks.
 
+    Returns:
+        A SparseTensor of the tensor's shape and data type.
+
     Raises:
-        FormatError: the index arrays violate the layout.
-        SizeError: the shapes of the arrays disagree.
-        UnsupportedError: an unsupported layout, dtype or device.
+        FormatError: the index arrays violate the layout, or the format is invalid, has another number of dimensions or can't store
+            the entries.
+        SizeError: the shapes of the arrays disagree, or the result exceeds the memory limit.
+        UnsupportedError: the argument isn't a torch tensor, or has an unsupported layout, data type or device.
+
+    Complexity:
+        O(number of elements) for strided tensors, O(nnz) for sparse tensors in their own format, and at most O(nnz log nnz) for
+        conversions to other formats.
 
     >>> from_torch(torch.tensor([[0.0, 2.0], [3.0, 0.0]]))
     SparseTensor(CSR, shape=(2, 2), nnz=2, density=0.5, float32, int32 indices)
@@ -166,16 +174,16 @@ def _from_torch_coo(tensor: torch.Tensor, format: Format | None, check_invariant
         return _from_strided(tensor.to_dense(), format if format is not None else dense(tensor.ndim))
     check_values(tensor._values())
     if not tensor.is_coalesced() and tensor._nnz() >= tuning.COALESCED_ENTRIES and not tensor.dense_dim() and not tensor.requires_grad:
-        return _from_entries(tensor._indices(), tensor._values(), tuple(tensor.shape), format, None, check_invariants=check_invariants)
+        return from_entries(tensor._indices(), tensor._values(), tuple(tensor.shape), format, None, check_invariants=check_invariants)
     if not tensor.is_coalesced():
         tensor = tensor.to(summed_in(tensor.dtype)).coalesce().to(tensor.dtype)
         note("copy", f"a coalesced COO tensor {tuple(tensor.shape)}", tensor._values().nbytes + tensor._indices().nbytes)
     values = tensor.values() if tensor.requires_grad else tensor._values()
     indices, shape = tensor._indices(), tuple(tensor.shape)
     if not tensor.dense_dim():
-        return _from_entries(indices, values, shape, format, COALESCE, check_invariants=check_invariants)
+        return from_entries(indices, values, shape, format, COALESCE, check_invariants=check_invariants)
     entries = torch.empty(indices.shape[1], dtype=torch.int8)
-    head = _from_entries(indices, entries, shape[: tensor.sparse_dim()], None, COALESCE, check_invariants=check_invariants).pattern
+    head = from_entries(indices, entries, shape[: tensor.sparse_dim()], None, COALESCE, check_invariants=check_invariants).pattern
     A = SparseTensor(hybrid_pattern(head, shape), values.reshape(-1))
     return A if format is None else to_format(A, format)
 
@@ -217,15 +225,15 @@ def from_coo(
     """Create a SparseTensor from coordinates and values; gradients flow to the values.
 
     Entries may be in any order. They are sorted, and values with the same coordinates are summed, as in SciPy and in
-    ``torch.Tensor.coalesce``. O(nnz log nnz), or O(nnz) if entries are sorted.
+    ``torch.Tensor.coalesce``.
 
     Index arrays and NumPy arrays of values are copied. If entries are sorted, a torch tensor of values is shared, as in
     ``torch.sparse_coo_tensor``: it may be a parameter.
 
     Args:
-        indices: coordinates, shape (ndim, nnz).
-        values: shape (nnz,).
-        shape: size of every dimension.
+        indices: coordinates, integers of shape (ndim, nnz).
+        values: the values, shape (nnz,).
+        shape: the size of every dimension.
         format: the result's format; by default ``COO(ndim)``, as of torch's ``sparse_coo_tensor`` and SciPy's ``coo_array``.
         assume_sorted: entries must be strictly increasing, by rows or by the format's mode order; other entries raise
             FormatError.
@@ -233,16 +241,24 @@ def from_coo(
         check_invariants: False skips the check that coordinates are in range and, with ``assume_sorted``, in order. Kernels
             access memory through them without bounds checks.
 
+    Returns:
+        A SparseTensor of the given shape.
+
     Raises:
-        FormatError: coordinates are not integers, or out of range; with ``assume_sorted``, also unsorted or repeated.
-        SizeError: the lengths of indices and values disagree.
-        UnsupportedError: the values have an unsupported dtype, device or layout.
+        FormatError: coordinates are not integers, or out of range; with ``assume_sorted``, also unsorted or repeated. Or the format is
+            invalid, has another number of dimensions, or can't store the entries.
+        SizeError: the shapes of indices and values disagree, a size is negative or not an integer, or the result exceeds the memory
+            limit.
+        UnsupportedError: the values have an unsupported data type, device or layout.
+
+    Complexity:
+        O(nnz log nnz), or O(nnz) if entries are sorted.
 
     >>> from_coo([[1, 0, 1], [0, 2, 0]], [2.0, 1.0, 3.0], (2, 3)).to_dense()
     tensor([[0., 0., 1.],
             [5., 0., 0.]])
     """
-    A = _from_entries(
+    A = from_entries(
         indices,
         values,
         shape,
@@ -254,7 +270,7 @@ def from_coo(
     return owned(A, values) if copy and not isinstance(values, torch.Tensor) else A
 
 
-def _from_entries(
+def from_entries(
     indices: torch.Tensor | ArrayLike,
     values: torch.Tensor | ArrayLike,
     shape: Sequence[int],
@@ -353,20 +369,26 @@ def from_csr(
     parameter. Index arrays and NumPy arrays of values are copied.
 
     Args:
-        pos: start of each row, shape (rows + 1,); int32 or int64.
-        crd: column of each value, shape (nnz,). For more than 2^31 - 1 values, int32 columns keep their size: the format is CSR
-            with ``compressed(bits=32)``.
-        values: shape (nnz,).
-        shape: number of rows and columns.
+        pos: the start of each row, and the end of the last; integers of shape (rows + 1,).
+        crd: the column of each value, integers of shape (nnz,). For more than 2^31 - 1 values, int32 columns keep their size: the
+            format is CSR with ``compressed(bits=32)``.
+        values: the values, shape (nnz,).
+        shape: the numbers of rows and columns.
         assume_sorted: the columns of each row must increase strictly; other columns raise FormatError.
         copy: False shares all arrays if rows are sorted. Then don't write to ``pos`` and ``crd``.
         check_invariants: False skips the validation of the index arrays and, with ``assume_sorted``, of their order. Kernels
             access memory through them without bounds checks.
 
+    Returns:
+        A SparseTensor in the format CSR.
+
     Raises:
         FormatError: the index arrays are not a CSR matrix; with ``assume_sorted``, also unsorted or repeated columns.
-        SizeError: the lengths of the arrays disagree.
-        UnsupportedError: the values have an unsupported dtype, device or layout.
+        SizeError: the lengths of the arrays disagree, or the shape has not two dimensions.
+        UnsupportedError: the values have an unsupported data type, device or layout.
+
+    Complexity:
+        O(nnz + rows), or O(nnz log nnz) if a row is unsorted.
 
     >>> from_csr([0, 1, 3], [2, 0, 1], [1.0, 2.0, 3.0], (2, 3)).to_dense()
     tensor([[0., 0., 1.],

@@ -20,7 +20,7 @@ from ..ir.index import Access, IndexVar, TensorVar, mapped
 from ..machine import kernel_cache
 from ..programs.adjoints import UPSTREAM, Adjoint, made_adjoint
 from ..programs.derived_operands import with_derived
-from ..programs.evaluation import check_sizes
+from ..programs.evaluation import check_sizes, prepare
 from ..programs.fused_calls import widened_operand
 from ..programs.fusion import NotFused, OperandKind, ProgramStep, why_alone
 from ..programs.pairing import paired
@@ -135,7 +135,7 @@ class _ProgramExplainer:
         """Describe the operands, or the formats that stand for them."""
         orders = {n: len(term) for p in self.parts for n, term in zip(p.operands, p.request.subscripts.operands, strict=True)}
         for name, value in given.items():
-            operand = read_format(value, orders.get(name, 2))
+            operand = unwrapped(read_format(value, orders.get(name, 2)))
             if isinstance(operand, Format):
                 self.known[name] = self.fused[name] = assumed(operand)
                 self.dtypes[name] = torch.float32
@@ -143,12 +143,12 @@ class _ProgramExplainer:
             self.known[name] = self.fused[name] = describe(explained(operand))
             self.dtypes[name] = explained(operand).dtype
             self.sketches[name] = sketch_of(explained(operand))
-            operand = unwrapped(operand)
             if isinstance(operand, SparseTensor | torch.Tensor) and operand.ndim:
                 fused = widened_operand(operand.detach() if isinstance(operand, torch.Tensor) else operand)
                 self.fused[name] = describe(to_dense(fused) if isinstance(fused, SparseTensor) and fused.pattern.is_dense else fused)
                 if torch.is_grad_enabled() and (operand.values if isinstance(operand, SparseTensor) else operand).requires_grad:
                     self.requires_grad.add(name)
+        prepare(self.text, self.parts, self.known)
 
     def explain(self, steps: Steps) -> None:
         """Explain the kernels of all steps."""

@@ -158,21 +158,38 @@ def load(
 
 
 def load_graph(path: str | PathLike[str], *, dtype: torch.dtype = torch.float32) -> Graph:
-    """Read a graph from a .npz file; O(edges + stored features).
+    """Read a graph with node labels from a .npz archive.
 
-    The archive holds ``edge_index`` of shape (2, edges) with sources and targets, ``labels``, ``train_idx``, ``val_idx``, ``test_idx``
-    and, if nodes have features, their CSR arrays ``feat_indptr``, ``feat_indices``, ``feat_data``, ``feat_shape``.
+    The archive holds integer arrays: ``edge_index`` of shape (2, edges) with sources and targets, a vector ``labels`` with one label per
+    node, and the node numbers ``train_idx``, ``val_idx`` and ``test_idx`` of a split. If nodes have features, it also holds their
+    CSR arrays ``feat_indptr``, ``feat_indices`` and ``feat_data``, and ``feat_shape`` (nodes, features).
 
     Args:
         path: the file.
         dtype: the data type of the features and of the adjacency matrix.
 
     Returns:
-        The graph; graph layers take its ``adj_t``. See the guide: graphs.
+        An object with ``adj_t``, a CSR matrix ``A[target, source]`` with 1 for each edge, for graph layers; ``features``, a CSR matrix
+        or None; and the tensors ``labels``, ``train_idx``, ``val_idx`` and ``test_idx``. See the guide on graphs.
 
     Raises:
-        FormatError: arrays are missing or inconsistent.
-        OSError: the file can't be read.
+        FormatError: the file is not a .npz archive, or arrays are missing or inconsistent.
+        UnsupportedError: the data type is not supported.
+        OSError: the file can't be read; FileNotFoundError if it doesn't exist.
+
+    Complexity:
+        O(edges log edges + stored features).
+
+    >>> import pathlib, tempfile, numscorch as ns
+    >>> path = pathlib.Path(tempfile.mkdtemp()) / "graph.npz"
+    >>> np.savez(path, edge_index=[[0, 1], [1, 2]], labels=[0, 1, 1], train_idx=[0], val_idx=[1], test_idx=[2])
+    >>> graph = ns.load_graph(path)
+    >>> graph
+    Graph(3 nodes, 2 edges, no features, labels of 3; 1 train, 1 val, 1 test)
+    >>> graph.adj_t.to_dense()
+    tensor([[0., 0., 0.],
+            [1., 0., 0.],
+            [0., 1., 0.]])
     """
     file = Path(path)
     check_values(torch.empty(0, dtype=dtype, device="cpu"))

@@ -56,8 +56,9 @@ def einsum(
             32 or 64 bits, signed integers of 8 to 64 bits, uint8, complex, and bool (whose sum is the logical or). Operands of
             different data types are promoted like in torch; the ledger lists each converted copy. If a summed index belongs to a
             single operand, integers and bool are summed in int64, like in torch.
-        format: the result's format. By default the result is dense if a factor is dense; otherwise it keeps the pattern of a sparse
-            operand that has the result's index set. ``"infer"`` applies Algorithm 4 (Scorch, section D.2) literally.
+        format: the result's format. By default, if exactly one sparse operand has the result's index set, the result keeps its pattern;
+            otherwise the result is dense if a factor is dense. ``"dense"`` gives a strided tensor, ``"auto"`` gives one if many entries
+            are expected, and ``"infer"`` applies Algorithm 4 (Scorch, section D.2) literally.
         out: a tensor that receives the result: a strided tensor, or a SparseTensor with the pattern of the sparse result.
         reduce: the reduction over indices that the result lacks: ``sum``, ``mean``, ``max``, ``min``, ``prod``, ``any`` or ``all``.
             Unstored entries count as 0. Over a dimension of size 0 these give 0, nan, -inf, inf, 1, 0 (false) and 1 (true), in this
@@ -78,16 +79,21 @@ def einsum(
             when a row is complete, and rows stay unordered without ``format``. ``explain`` reports the exceptions and their reasons.
 
     Returns:
-        A torch tensor, or a SparseTensor for a sparse result (a torch sparse tensor if all operands are torch's).
+        A strided tensor, or a SparseTensor for a sparse result (a torch sparse tensor if all operands are torch's). Unstored entries
+        don't take part: a NaN or inf that is multiplied only with unstored entries doesn't reach the result.
 
     Raises:
-        ExpressionError: the text can't be parsed, or doesn't fit the operands' ranks.
-        SizeError: an index has two sizes.
+        ExpressionError: the text can't be parsed, doesn't fit the operands' ranks, or names an unknown reduction.
+        SizeError: an index has two sizes, ``out`` or ``mask`` has another shape than the result, a sparse ``out`` has another pattern, or
+            the result exceeds the memory limit.
+        FormatError: ``format`` is not a format of the result's number of dimensions, or can't store the result.
+        OperandError: an operand is not a tensor.
         ScheduleError: the schedule can't be followed; the text names the violated rule.
-        UnsupportedError: the construct isn't compiled yet.
+        UnsupportedError: the construct isn't compiled yet, an operand isn't on the CPU, the mask is strided, or ``out`` can't hold the
+            result.
 
-    The complexity is that of a loop nest over the stored values: O(nnz * k) for a matrix times k columns. Unstored entries don't take
-    part: a NaN or inf that is multiplied only with unstored entries doesn't reach the result.
+    Complexity:
+        That of a loop nest over the stored values: O(nnz * k) for a matrix times k columns.
 
     Source: Scorch, section 4; the compiler is described in ``docs/ARCHITECTURE.md``.
 
@@ -148,19 +154,22 @@ def evaluate(statement: str, /, *, format: Format | str | None = None, sparsifie
             functions, such as ``exp``, ``atan2`` and ``where``; ``docs/OPERATORS.md`` lists them. A statement nests at most 100
             parentheses and 200 operators, and has at most 25 operands; a tensor that is read with several index lists counts once for each.
         format, sparsifier: the result's format and sparsifier, as for :func:`einsum`.
-        operands: the tensors or numbers, by name. Data types are promoted statement by statement like in torch: numbers, and tensors
-            without dimensions, take the data type of the other operands if it can hold their kind. Quotients and functions such as
-            ``exp`` convert integers to the default data type. Sums of integers or bool are int64, but sums of products that share the
-            summed index keep the data type, as in :func:`einsum`. Comparisons have the data type of the compared tensors. The condition
-            of ``where`` is promoted together with the values.
+        operands: the tensors or numbers, by name; tensors as for :func:`einsum`. Data types are promoted statement by statement like in
+            torch: numbers, and tensors without dimensions, take the data type of the other operands if it can hold their kind. Quotients
+            and functions such as ``exp`` convert integers to the default data type. Sums of integers or bool are int64, but sums of
+            products that share the summed index keep the data type, as in :func:`einsum`. Comparisons have the data type of the compared
+            tensors. The condition of ``where`` is promoted together with the values.
 
     Returns:
-        A torch tensor, or a SparseTensor for a sparse result.
+        A strided tensor, or a SparseTensor for a sparse result.
 
     Raises:
         ExpressionError: a statement can't be parsed, or doesn't fit the operands; or a name is assigned twice, or read before its
             assignment.
-        SizeError: an index has two sizes.
+        SizeError: an index has two sizes, or the result exceeds the memory limit.
+        FormatError: ``format`` is not a format of the result's number of dimensions, or can't store the result.
+        OperandError: an operand is not a tensor or a number.
+        UnsupportedError: the construct isn't compiled yet.
         RangeError: a constant index is out of range.
         DivisionError: ``//``, ``%`` or ``fmod`` divides an integer by 0; a numerator that is not stored is not divided.
 
@@ -212,8 +221,10 @@ def explain(
         An :class:`Explanation`: print it, save it as a page with ``save``, or read ``.source`` and ``.path``.
 
     Raises:
-        OperandError: ``expr`` is a module or a function.
-        ExpressionError, FormatError, SizeError: as for :func:`einsum`.
+        OperandError: ``expr`` is a module or a function, or an operand is neither a tensor nor a format.
+        ExpressionError, FormatError, ScheduleError, SizeError: as for :func:`einsum`.
+        UnsupportedError: as for :func:`einsum`; or ``timed`` is given with formats instead of tensors, or a statement with ``reduce``,
+            ``mask`` or ``schedule``.
 
     >>> import numscorch as ns
     >>> text = str(ns.explain("ij,j->i", ns.CSR, "dense"))
@@ -291,8 +302,8 @@ def load(f: Any, *args: Any, **kwargs: Any) -> Any:
         A SparseTensor; for other names the saved object.
 
     Raises:
-        FormatError: the file is malformed (the text names the line), or belongs to another program, such as .csv and .h5 (the text
-            names a library that reads it).
+        FormatError: the file is malformed (the text names the line), the format can't store the tensor, or the file belongs to another
+            program, such as .csv and .h5 (the text names a library that reads it).
         SizeError: the tensor would not fit in memory in this format.
         UnsupportedError: kernels can't read the data type.
         FileNotFoundError: the file doesn't exist; the text suggests a file of the same name with another suffix.
@@ -328,7 +339,7 @@ def save(obj: Any, f: Any, *args: Any, **kwargs: Any) -> None:
     other names          any object, by ``torch.save``; suffixes of other programs, such as .csv, raise an error
     ===================  ==========================================================================
 
-    An existing file is replaced atomically at the end.
+    An existing file is replaced atomically after the new one is complete.
 
     Args:
         obj: a SparseTensor or a parameter that holds one, or any object that ``torch.save`` takes.

@@ -35,6 +35,13 @@ from .api import einsum
 class OperandSpec:
     """The shape, format, data type and device of a plan's operand or result.
 
+    Attributes:
+        shape: the size of every dimension.
+        format: the storage format; a dense format for strided tensors.
+        dtype: the data type.
+        device: the type of the device, such as ``"cpu"``.
+        is_dense: whether the format is dense.
+
     >>> OperandSpec.of(torch.ones(2, 3))
     2x3 (dense, float32)
     """
@@ -51,6 +58,12 @@ class OperandSpec:
     @classmethod
     def of(cls, operand: Any) -> OperandSpec:
         """The specification of a tensor.
+
+        Args:
+            operand: a SparseTensor, a sparse parameter, or a torch tensor of any layout.
+
+        Returns:
+            An :class:`OperandSpec`.
 
         Raises:
             OperandError: the operand isn't a tensor.
@@ -77,10 +90,29 @@ class BoundEinsum:
     A call checks its operands and runs the kernel. The operands' patterns may differ from call to call. Operands that require grad, and
     calls within ``vmap``, ``autocast`` or a compiled program, are checked too and then computed by :func:`einsum`.
 
-    ``expr``, ``format``, ``reduce``, ``mask`` and ``schedule`` are the arguments of :func:`plan`. ``operands`` describes the operands.
-    ``result`` describes the result; it is None until the first call if a chain of kernels computes the result.
-
     Plans can be copied and pickled; an unpickled plan binds its kernel at the first call. Threads may share a plan.
+
+    Args:
+        expr: the expression, as for :func:`einsum`.
+        operands: the specifications of the operands.
+        options: the arguments ``format``, ``reduce``, ``mask`` and ``schedule`` of :func:`plan`, by name.
+        result: the specification of the result, if known.
+
+    Attributes:
+        expr, format, reduce, mask, schedule: the arguments of :func:`plan`.
+        operands: the specifications of the operands.
+        result: the specification of the result; None until the first call if several kernels compute the result.
+
+    Raises:
+        ExpressionError, FormatError, OperandError, SizeError: raised by calls whose operands don't match the plan.
+
+    >>> import numscorch as ns
+    >>> A, x = ns.eye(3, format=ns.CSR), torch.ones(3)
+    >>> product = ns.plan("ij,j->i", A, x)
+    >>> product.operands, product.result
+    ((3x3 (CSR, float32), 3 (dense, float32)), 3 (dense, float32))
+    >>> product(A, x)
+    tensor([1., 1., 1.])
     """
 
     __slots__ = ("__weakref__", "_call", "_fittings", "expr", "format", "mask", "operands", "reduce", "result", "schedule")
@@ -97,6 +129,9 @@ class BoundEinsum:
         Args:
             operands: the operands, in the plan's order.
             out: a tensor that receives the result, as for :func:`einsum`.
+
+        Returns:
+            The result, as for :func:`einsum`.
 
         Raises:
             SizeError: the shape of an operand, or of ``out``, differs from the plan's.
@@ -194,20 +229,20 @@ def plan(
         format, reduce, schedule: as for :func:`einsum`.
         mask: as for :func:`einsum`; the plan keeps it.
 
-    Shape:
-        Each call takes operands of the same shapes as ``operands``, and returns the same result as :func:`einsum`.
-
     Returns:
-        A :class:`BoundEinsum`: call it as ``plan(*operands, out=None)``.
+        A :class:`BoundEinsum`: call it as ``plan(*operands, out=None)`` with operands of the same formats, data types and shapes. It
+        returns the same result as :func:`einsum`.
 
     Raises:
-        ExpressionError: the text can't be parsed, or doesn't fit the operands' ranks.
+        ExpressionError: the text can't be parsed, doesn't fit the operands' ranks, or names an unknown reduction.
         SizeError: an index has two sizes.
+        FormatError: ``format`` is not a format of the result's number of dimensions.
         OperandError: an operand isn't a tensor.
         ScheduleError: the schedule can't be followed.
-        UnsupportedError: the construct isn't compiled yet.
+        UnsupportedError: the construct isn't compiled yet, or the mask is strided.
 
-    Complexity: the time of compilation, and O(nnz) for the statistics of each new pattern.
+    Complexity:
+        The time of compilation, and O(nnz) for the statistics of each new pattern.
 
     >>> import torch, numscorch as ns
     >>> A = ns.from_coo([[0, 1, 1], [2, 0, 2]], [1.0, 2.0, 3.0], (2, 3), format=ns.CSR)

@@ -190,7 +190,7 @@ def fuse(function: Callable[..., Any]) -> Fused:
 
     Raises:
         UnsupportedError: the argument isn't a function.
-        SizeError: shapes don't fit. An unfused function raises its own errors.
+        SizeError: shapes don't fit (raised by calls). An unfused function raises its own errors.
 
     Source: Kjolstad, Kamil, Chou, Lugato, Amarasinghe, "The Tensor Algebra Compiler", OOPSLA 2017.
 

@@ -189,8 +189,8 @@ def register_level(level: Level, *, check: bool = True, most: int = MOST_CHECKS)
         most: the upper bound of expressions to run (about 1400 exist).
 
     Raises:
-        FormatError: another level has this name, no random entries can be stored, or a result is wrong. For a wrong result, the text
-            starts with the statement, the formats, and the seed of the entries.
+        FormatError: the argument isn't a level, another level has this name, no random entries can be stored, or a result is wrong.
+            For a wrong result, the text starts with the statement, the formats, and the seed of the entries.
 
     >>> from numscorch.ir.padded import Fixed
     >>> register_level(Fixed(), check=False)

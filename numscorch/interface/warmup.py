@@ -41,7 +41,7 @@ class Warmed:
 
 
 def warm(call: Callable[..., Any], /, *inputs: Any, **kwargs: Any) -> Warmed:
-    """Compile or load the kernels of a module or function, by running forward and backward once.
+    """Compile or load the kernels of a module or function by running forward and backward once.
 
     A module also runs forward in evaluation mode, after ``eval()`` and within ``torch.no_grad()``. Backward runs for results that require
     grad; within ``torch.no_grad()``, only forward runs. Kernels depend on formats, data types and rough sizes, so pass inputs like those
@@ -56,7 +56,8 @@ def warm(call: Callable[..., Any], /, *inputs: Any, **kwargs: Any) -> Warmed:
         kwargs: the keyword arguments.
 
     Returns:
-        The numbers of kernels compiled and loaded from disk (0 if this process already has them), and the time in seconds.
+        An object with ``compiled`` and ``loaded``, the numbers of kernels compiled and loaded from disk (0 if this process already has
+        them), and ``seconds``, the total time.
 
     Raises:
         OperandError: ``call`` is neither a module nor a function.

@@ -169,14 +169,22 @@ def from_scipy(matrix: sparray | spmatrix, format: Format | str | None = None, *
     In SciPy, the adjacency matrix of a graph is ``A[source, target]``; graph layers take ``A.t()``, which shares memory.
 
     Args:
-        matrix: a sparse array of a data type that kernels can read.
+        matrix: a sparse array or matrix, or a coo array of any number of dimensions, of a supported data type.
         format: the result's format; by default the matrix's own: CSR, CSC, COO, BCSR or DIA.
         copy: False shares the arrays of csr, csc, bsr and coo if they are sorted and have no duplicates. Then the index arrays of
-            ``matrix`` (for bsr, also ``data``) become read-only, so that SciPy's tidying raises ValueError and can't change the result.
+            ``matrix`` (for bsr, also ``data``) become read-only. SciPy's in-place functions, such as ``sort_indices``, then raise
+            ValueError.
+
+    Returns:
+        A SparseTensor of the matrix's shape and data type.
 
     Raises:
-        FormatError: the index arrays violate their layout.
-        UnsupportedError: the argument isn't a SciPy sparse array, or kernels can't read its dtype.
+        FormatError: the index arrays violate their layout, or the format has another number of dimensions or can't store the entries.
+        SizeError: the diagonals of a dia array exceed the memory limit.
+        UnsupportedError: the argument isn't a SciPy sparse array, or its data type is not supported.
+
+    Complexity:
+        O(nnz) if entries are sorted and the format is the matrix's own, else at most O(nnz log nnz).
 
     >>> from scipy.sparse import eye_array
     >>> from_scipy(eye_array(2, format="csc"))
@@ -234,7 +242,9 @@ def _from_compressed(layout: Format, array: Any, stored: int | None = None) -> S
 
 
 def from_pydata(array: Any, format: Format | str | None = None, *, copy: bool = True) -> SparseTensor:
-    """Convert an array of pydata/sparse. GCXS arrays that aren't matrices and DOK arrays are converted to COO first.
+    """Convert an array of pydata/sparse.
+
+    DOK arrays, and GCXS arrays that aren't matrices, are converted to COO first.
 
     Args:
         array: a ``sparse.COO``, ``sparse.GCXS`` or ``sparse.DOK`` whose fill value is 0.
@@ -242,8 +252,12 @@ def from_pydata(array: Any, format: Format | str | None = None, *, copy: bool = 
         copy: False shares the values, and the index arrays of COO arrays and GCXS matrices if they are int32 or int64. Then write to
             the values only.
 
+    Returns:
+        A SparseTensor of the array's shape and data type.
+
     Raises:
-        UnsupportedError: the argument isn't such an array, its fill value isn't 0, or kernels can't read its dtype.
+        FormatError: the format has another number of dimensions, or can't store the entries.
+        UnsupportedError: the argument isn't such an array, its fill value isn't 0, or its data type is not supported.
 
     >>> import numpy, sparse
     >>> from_pydata(sparse.GCXS.from_numpy(numpy.eye(2), compressed_axes=(1,)))

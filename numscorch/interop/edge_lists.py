@@ -32,30 +32,33 @@ def adj_t(
     size: int | Sequence[int | None] | None = None,
     format: Format | str | None = None,
 ) -> SparseTensor:
-    """The adjacency matrix ``A[target, source]`` of an edge list, for graph layers; O(edges log edges).
+    """Create the adjacency matrix ``A[target, source]`` of an edge list, for graph layers.
 
     ``A[edge_index[1, e], edge_index[0, e]] = edge_weight[e]``, like PyTorch Geometric's ``adj_t``: ``A @ x`` sums the features of each
     node's sources. ``A.t()`` is ``A[source, target]`` and shares memory. Weights of duplicate edges are summed; then means,
     maxima and attention (SAGEConv, GATConv) count the edges once. Without weights, duplicate edges become one entry of 1, with a warning.
-    Gradients flow to the weights. See the guide: graphs.
+    Gradients flow to the weights. See the guide on graphs.
 
     Args:
         edge_index: sources and targets, integers of shape (2, edges), or PyTorch Geometric's ``EdgeIndex``.
         edge_weight: weights of shape (edges,); by default float32 ones.
-        size: the number of nodes, or (sources, targets) of a bipartite graph; by default the size of an ``EdgeIndex``, or the largest
-            node number in ``edge_index`` plus 1; this omits nodes without edges at the end.
+        size: the number of nodes, or (sources, targets) of a bipartite graph. By default the size of an ``EdgeIndex``, or the largest
+            node number in ``edge_index`` plus 1, without nodes at the end that have no edges.
         format: the result's format, CSR by default. Graph layers take formats without padding: CSR, CSC, DCSR, DCSC, COO, and others
             whose innermost level is ``compressed``, ``singleton``, ``hash`` or ``bitmap``.
 
-    Shape:
-        (targets, sources).
+    Returns:
+        A SparseTensor of shape (targets, sources).
 
     Raises:
-        FormatError: ``edge_index`` isn't integer.
+        FormatError: ``edge_index`` isn't integer, or the format has another number of dimensions or can't store the edges.
         RangeError: an edge names a node outside the graph.
-        SizeError: the shapes don't match.
+        SizeError: the shapes don't match, or ``size`` has another length than 2.
         OperandError: ``edge_index`` is a matrix or a graph object.
-        UnsupportedError: kernels can't read the weights' data type.
+        UnsupportedError: the weights have an unsupported data type, device or layout.
+
+    Complexity:
+        O(edges log edges).
 
     >>> adj_t([[0, 1, 1], [2, 0, 0]], [1.0, 2.0, 3.0], size=3).to_dense()
     tensor([[0., 5., 0.],
@@ -192,7 +195,7 @@ def unweighted(A: SparseTensor, edges: int) -> SparseTensor:
 def to_edge_index(A: SparseTensor) -> tuple[torch.Tensor, torch.Tensor]:
     """The edges of a matrix ``A[target, source]``, the inverse of :func:`adj_t`; gradients flow to the weights.
 
-    Pass ``A.t()`` if the matrix is ``A[source, target]``, as with networkx or DGL. See the guide: graphs.
+    Pass ``A.t()`` if the matrix is ``A[source, target]``, as with networkx or DGL. See the guide on graphs.
 
     Args:
         A: a matrix of shape (targets, sources).

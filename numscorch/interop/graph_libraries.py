@@ -24,16 +24,27 @@ from .edge_lists import check_graph, to_edge_index, unweighted
 def from_torch_sparse(adj: Any, format: Format | str | None = None, *, copy: bool = True) -> SparseTensor:
     """Convert a ``torch_sparse.SparseTensor``; gradients flow to the values.
 
-    Graph layers take ``A[target, source]``, the ``adj_t`` of PyTorch Geometric. If the matrix is ``A[source, target]``, pass ``A.t()``,
-    which shares memory. See the guide: graphs.
+    Graph layers take ``A[target, source]``, the ``adj_t`` of PyTorch Geometric. If the matrix is ``A[source, target]``, pass ``A.t()`` to
+    them, a view of the same memory. See the guide on graphs.
 
     Args:
         adj: the matrix; entries without values become 1.
         format: the result's format, CSR by default.
         copy: False shares the CSR arrays. Then write to the values only.
 
+    Returns:
+        A SparseTensor of the matrix's shape.
+
     Raises:
-        UnsupportedError: the argument isn't a ``torch_sparse.SparseTensor``, or kernels can't read the values' data type.
+        FormatError: the format has another number of dimensions, or can't store the entries.
+        UnsupportedError: the argument isn't a ``torch_sparse.SparseTensor``, or the values have an unsupported data type or device.
+
+    >>> from types import SimpleNamespace
+    >>> arrays = torch.tensor([0, 1, 2]), torch.tensor([1, 0]), torch.tensor([3.0, 4.0])  # row starts, columns, values
+    >>> adj = SimpleNamespace(csr=lambda: arrays, sparse_sizes=lambda: (2, 2))  # stands for a torch_sparse.SparseTensor
+    >>> from_torch_sparse(adj).to_dense()
+    tensor([[0., 3.],
+            [4., 0.]])
     """
     if not hasattr(adj, "sparse_sizes") or not hasattr(adj, "csr"):
         raise UnsupportedError(f"from_torch_sparse takes a torch_sparse.SparseTensor, not {type(adj).__name__}: use from_torch")
@@ -56,7 +67,7 @@ def to_torch_sparse(A: SparseTensor, copy: bool = True) -> Any:
 
     ``copy=False`` shares the values of CSR, and index arrays that are int64. Then write to the values only.
 
-    PyTorch Geometric's layers take ``A[target, source]``, as :func:`numscorch.adj_t` returns. See the guide: graphs.
+    PyTorch Geometric's layers take ``A[target, source]``, as :func:`numscorch.adj_t` returns. See the guide on graphs.
 
     Raises:
         SizeError: the tensor isn't a matrix.
@@ -77,18 +88,31 @@ def to_torch_sparse(A: SparseTensor, copy: bool = True) -> Any:
 
 
 def from_dgl(graph: Any, weight: str | torch.Tensor | None = None, format: Format | str | None = None) -> SparseTensor:
-    """The adjacency matrix ``A[source, target]`` of a DGL graph with one edge type; gradients flow to the weights.
+    """Create the adjacency matrix ``A[source, target]`` of a DGL graph with one edge type; gradients flow to the weights.
 
-    Graph layers take ``A.t()``, which shares memory. See the guide: graphs.
+    Graph layers take ``A.t()``, which shares memory. See the guide on graphs.
 
     Args:
         graph: the graph.
         weight: the name of the edge data that holds the weights, or weights of shape (edges,) in the order of edge ids; by default ones.
         format: the result's format, CSR by default.
 
+    Returns:
+        A SparseTensor of shape (sources, targets).
+
     Raises:
-        FormatError: the edges have no such data.
-        UnsupportedError: the argument isn't a DGL graph with one edge type, or kernels can't read the weights' data type.
+        FormatError: the edges have no such data, or the format has another number of dimensions or can't store the edges.
+        UnsupportedError: the argument isn't a DGL graph with one edge type, or the weights have an unsupported data type or device.
+
+    >>> from types import SimpleNamespace
+    >>> arrays = torch.tensor([0, 1, 2, 2]), torch.tensor([1, 2]), torch.tensor([0, 1])  # row starts, columns, edge ids
+    >>> graph = SimpleNamespace(  # stands for dgl.graph(([0, 1], [1, 2]))
+    ...     adj_tensors=lambda layout: arrays, num_src_nodes=lambda: 3, num_dst_nodes=lambda: 3
+    ... )
+    >>> from_dgl(graph).to_dense()
+    tensor([[0., 1., 0.],
+            [0., 0., 1.],
+            [0., 0., 0.]])
     """
     if not hasattr(graph, "adj_tensors"):
         raise UnsupportedError(f"from_dgl takes a DGLGraph, not {type(graph).__name__}: use from_networkx, or ns.adj_t(edge_index)")
@@ -109,7 +133,7 @@ def from_dgl(graph: Any, weight: str | torch.Tensor | None = None, format: Forma
 def to_dgl(A: SparseTensor, weight: str = "weight") -> Any:
     """Convert to a DGL graph with an edge from i to j for each stored ``A[i, j]``, and the values as edge data ``weight``.
 
-    Edges are in storage order. Pass ``A.t()`` if the matrix is ``A[target, source]``. See the guide: graphs.
+    Edges are in storage order. Pass ``A.t()`` if the matrix is ``A[target, source]``. See the guide on graphs.
 
     Raises:
         SizeError: the tensor isn't a square matrix.
@@ -134,9 +158,9 @@ def from_networkx(
     dtype: torch.dtype = torch.float32,
     format: Format | str | None = None,
 ) -> SparseTensor:
-    """The adjacency matrix ``A[source, target]`` of a networkx graph, like ``networkx.to_scipy_sparse_array``; O(edges).
+    """Create the adjacency matrix ``A[source, target]`` of a networkx graph, like ``networkx.to_scipy_sparse_array``.
 
-    Graph layers take ``A.t()``, which shares memory. See the guide: graphs.
+    Graph layers take ``A.t()``, which shares memory. See the guide on graphs.
 
     Edges of an undirected graph are stored in both directions, self-loops once. Parallel edges of a multigraph are summed.
 
@@ -147,9 +171,16 @@ def from_networkx(
         dtype: the data type of the values.
         format: the result's format, CSR by default.
 
+    Returns:
+        A SparseTensor with a row and a column for each node.
+
     Raises:
-        FormatError: a node is not in the graph or is named twice, or the data type can't hold a weight.
-        UnsupportedError: the argument isn't a networkx graph, or kernels can't read the data type.
+        FormatError: a node is not in the graph or is named twice, the weights aren't numbers or the data type can't hold them, or the
+            format has another number of dimensions or can't store the edges.
+        UnsupportedError: the argument isn't a networkx graph, or the data type is not supported.
+
+    Complexity:
+        O(edges log edges).
 
     >>> import networkx
     >>> from_networkx(networkx.path_graph(3)).to_dense()
@@ -223,7 +254,7 @@ def _as_wide(values: Sequence[Any], dtype: torch.dtype) -> torch.Tensor:
 def to_networkx(A: SparseTensor, create_using: Any = None) -> Any:
     """Convert to a networkx graph with nodes 0 to n - 1 and, for each stored ``A[i, j]``, an edge from i to j with attribute ``weight``.
 
-    Pass ``A.t()`` if the matrix is ``A[target, source]``. See the guide: graphs.
+    Pass ``A.t()`` if the matrix is ``A[target, source]``. See the guide on graphs.
 
     Args:
         A: a square matrix.

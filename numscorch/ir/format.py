@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any
 
-from ..errors import FormatError
+from ..errors import FormatError, RangeError
 from .format_text import DIAGONALS, check_levels, levels_of_letters, parse_map, text_of
 from .level import Level
 from .levels import Compressed, Dense, Singleton
@@ -30,13 +30,23 @@ from .symbolic import Size
 class Format:
     """The storage format of a tensor: a sequence of levels, each of which stores a dimension or a part of one.
 
+    ``CSR``, ``CSC``, ``DCSR``, ``DCSC``, ``ELL`` and ``DIA`` are formats of matrices. :func:`COO`, :func:`CSF`, :func:`BCSR`,
+    :func:`NM` and :func:`NMG` return formats for given parameters. Functions with a parameter ``format`` also accept the text.
+
     Args:
-        levels: text (``"ds"`` or the map form) or level objects, outermost first.
+        levels: a name (``"CSR"``, ``"BCSR(4, 4)"``), a letter per level (``"ds"``), a map (see the examples), or level objects,
+            outermost first. Letters are ``d`` dense, ``s`` compressed and ``o`` coordinate.
         mode_order: the dimension, or part of a dimension, that each level stores; by default 0, 1, 2, ...
 
+    Attributes:
+        levels: the level objects, outermost first.
+        parts: the dimension, or part of a dimension, of each level.
+
     Raises:
-        FormatError: a level is unknown, the parts do not cover each dimension exactly once, or a level with
-            repeated coordinates is not followed by a singleton level.
+        FormatError: the text can't be parsed, a level is unknown, the parts don't cover each dimension exactly once, or a level
+            with repeated coordinates is not followed by a singleton level.
+
+    Source: Chou, Kjolstad, Amarasinghe, "Format Abstraction for Sparse Tensor Algebra Compilers", OOPSLA 2018; Scorch, section D.1.
 
     >>> Format("(i, j) -> (i: dense, j: compressed)") == Format("ds")
     True
@@ -59,7 +69,15 @@ class Format:
 
     @classmethod
     def flat(cls, levels: Sequence[Level], order: Sequence[int] | None = None) -> Format:
-        """Build the format of a loop nest, in which each level stores a whole dimension. Nothing is checked."""
+        """Build the format of a loop nest, in which each level stores a whole dimension. Nothing is checked.
+
+        Args:
+            levels: the level objects, outermost first.
+            order: the dimension of each level; by default 0, 1, 2, ...
+
+        Returns:
+            The format.
+        """
         format = cls.__new__(cls)
         object.__setattr__(format, "levels", tuple(levels))
         object.__setattr__(format, "parts", tuple(map(Part, range(len(levels)) if order is None else order)))
@@ -151,7 +169,16 @@ class Format:
         return self.mode_order == tuple(range(self.order))
 
     def sizes(self, shape: Sequence[int]) -> tuple[int, ...]:
-        """The extent of each level, for a tensor of this shape.
+        """The extent of each level.
+
+        Args:
+            shape: the shape of a tensor in this format, one size per dimension.
+
+        Returns:
+            One size per level, outermost first.
+
+        Raises:
+            FormatError: the shape has another number of dimensions.
 
         >>> BCSR(2, 4).sizes((3, 9))
         (2, 3, 2, 4)
@@ -161,11 +188,22 @@ class Format:
         return _sizes(self, tuple(shape))
 
     def permuted(self, permutation: Sequence[int]) -> Format:
-        """The format of ``tensor.permute(permutation)``: dimension ``permutation[d]`` of the tensor becomes dimension ``d``.
+        """The format of ``tensor.permute(permutation)``, which stores the same arrays.
+
+        Args:
+            permutation: each dimension once, as integers from 0; dimension ``permutation[d]`` of the tensor becomes dimension ``d``.
+
+        Returns:
+            The format.
+
+        Raises:
+            RangeError: ``permutation`` does not name each dimension once.
 
         >>> CSR.permuted((1, 0)) == CSC
         True
         """
+        if sorted(permutation) != list(range(self.order)):
+            raise RangeError(f"{self.name}.permuted({permutation!r}) of {self.order} dimensions: name each of them once, counted from 0")
         place = {old: new for new, old in enumerate(permutation)}
         return Format(self.levels, tuple(part.moved(place) for part in self.parts))
 
@@ -178,6 +216,8 @@ class Format:
 
 @lru_cache(maxsize=4096)
 def _sizes(format: Format, shape: tuple[int, ...]) -> tuple[int, ...]:
+    if len(shape) != format.order:
+        raise FormatError(f"{format.name}.sizes({shape}): the format has {format.order} dimensions, so give as many sizes")
     return tuple(part.extent(shape) for part in format.parts)
 
 
@@ -272,12 +312,40 @@ def _repeated(letter: str, order: int) -> Format:
 
 
 def COO(order: int) -> Format:
-    """Coordinate list of an order-n tensor, sorted in row-major order, without duplicates."""
+    """The coordinate format: a list of entries, sorted in row-major order, without duplicates.
+
+    Args:
+        order: the number of dimensions, from 0 to 64.
+
+    Returns:
+        A :class:`Format`.
+
+    Raises:
+        FormatError: ``order`` is not an integer from 0 to 64.
+
+    >>> print(COO(3))
+    (i, j, k) -> (i: compressed(unique=False), j: singleton(unique=False), k: singleton)
+    """
     return _repeated("o", _order("COO", order))
 
 
 def CSF(order: int) -> Format:
-    """Compressed sparse fibres: every level compressed (Smith, Karypis, 2015)."""
+    """The format of compressed sparse fibers: a tree of coordinates, in which every level is compressed.
+
+    Args:
+        order: the number of dimensions, from 0 to 64.
+
+    Returns:
+        A :class:`Format`; ``CSF(2)`` is ``DCSR``.
+
+    Raises:
+        FormatError: ``order`` is not an integer from 0 to 64.
+
+    Source: Smith, Karypis, "Tensor-matrix products with a compressed sparse tensor", IA3 2015.
+
+    >>> print(CSF(3))
+    (i, j, k) -> (i: compressed, j: compressed, k: compressed)
+    """
     return _repeated("s", _order("CSF", order))
 
 
@@ -304,7 +372,19 @@ DIA = Format(DIAGONALS)
 
 
 def BCSR(rows: int, columns: int) -> Format:
-    """Blocks of rows x columns values, stored as in CSR. The last blocks may extend past the edge of the matrix.
+    """Dense blocks, stored as in CSR.
+
+    The last blocks may extend past the edge of the matrix. Zeros in stored blocks are stored entries.
+
+    Args:
+        rows: the number of rows of a block, at least 1.
+        columns: the number of columns of a block, at least 1.
+
+    Returns:
+        A :class:`Format` of matrices; ``BCSR(1, 1)`` is ``CSR``.
+
+    Raises:
+        FormatError: a parameter is not a positive integer.
 
     >>> print(BCSR(2, 3))
     (i, j) -> (i // 2: dense, j // 3: compressed, i % 2: dense, j % 3: dense)
@@ -319,7 +399,20 @@ def _blocked(rows: int, columns: int) -> Format:
 
 
 def NM(n: int, m: int, rows: int = 1) -> Format:
-    """n of every m consecutive values along the last dimension, in the same columns for ``rows`` adjacent rows.
+    """The n:m format: n of every m consecutive values in each row are stored.
+
+    Groups with fewer than n nonzeros store zeros too. ``numscorch.sparsify.n_m`` prunes a tensor so that the format can store it.
+
+    Args:
+        n: the number of stored values per group, from 1 to m.
+        m: the number of columns of a group.
+        rows: the number of adjacent rows that store the same columns.
+
+    Returns:
+        A :class:`Format` of matrices.
+
+    Raises:
+        FormatError: a parameter is not a positive integer, or n is larger than m.
 
     >>> print(NM(2, 4))
     (i, j) -> (i: dense, j // 4: dense, j % 4: fixed(2))
@@ -331,10 +424,20 @@ def NM(n: int, m: int, rows: int = 1) -> Format:
 
 
 def NMG(n: int, m: int, g: int) -> Format:
-    """The n:m:g format: n of every m values along the first dimension.
+    """The n:m:g format: n of every m consecutive values in each column are stored.
 
     In each chunk of C(m, n) * g columns, each combination of n rows is used by g columns.
 
+    Args:
+        n: the number of stored values per group, from 1 to m.
+        m: the number of rows of a group, at least 2.
+        g: the number of columns of a chunk that use the same combination, at least 1.
+
+    Returns:
+        A :class:`Format` of matrices.
+
+    Raises:
+        FormatError: a parameter is not a positive integer, n is larger than m, m is 1, or there are more than 4096 combinations of n rows.
 
     Source: Ivanov, Ben-Nun, Hoefler et al., "STen: Productive and Efficient Sparsity in PyTorch", 2023.
 

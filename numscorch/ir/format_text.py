@@ -56,8 +56,8 @@ def _unknown(text: str, letter: str) -> str:
     heads = {name.partition("(")[0]: name for name in NAMES}
     near = get_close_matches(text.partition("(")[0].strip().upper(), heads, 1)
     suggestion = f"did you mean {heads[near[0]]}? " if near else ""
-    if text.strip().lower() in LEVELS:
-        suggestion = f"{text.strip().lower()} is a level, as in '(i, j) -> (i: dense, j: {text.strip().lower()})'; "
+    if (level := text.strip().lower()) in LEVELS:
+        suggestion = f"{level} is a level, as in '(i, j) -> (i: dense, j: {level})'" + ", or as in 'dd'" * (level == "dense") + "; "
     return f"unknown format {text!r}: {suggestion}valid formats are {', '.join(NAMES)}, letters for the levels, {letters} {CSR!r}"
 
 

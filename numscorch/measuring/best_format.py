@@ -78,21 +78,24 @@ class BestFormat:
 def best_format(expr: Any, *operands: Any, operand: int | None = None, seconds: float = 30.0) -> BestFormat:
     """Time an einsum with one sparse operand in several formats, and list time, memory and cost of the conversion.
 
-    The pattern suggests the formats: blocks and diagonals that few zeros would fill, rows of similar lengths, empty rows, and the
-    orders of the dimensions. Each result is compared with that of the format given; formats that change it, because their padding
-    counts as stored, are left out. Nothing is remembered: ``operand.to(best.format)`` makes later calls faster.
+    The pattern suggests the formats: blocks or diagonals if they need little padding, ELL for rows of similar lengths, DCSR for many
+    empty rows, and each order of the dimensions. Formats with another result than the given one are left out, because their padding
+    counts as stored. The choice is not recorded: to use it, convert the operand with ``operand.to(best.format)``.
 
     Args:
         expr, operands: as for :func:`einsum`.
-        operand: the place of the sparse operand whose format changes; by default, the one with the most entries.
-        seconds: the time budget of the calls; compilation comes on top. At least two formats are tried.
+        operand: the position of the sparse operand whose format changes, from 0; by default that of the operand with the most entries.
+        seconds: the time budget of the calls, without compilation. At least two formats are tried.
 
     Returns:
-        A :class:`BestFormat` with ``format``, the fastest one, and ``candidates``.
+        An object with ``format``, the fastest format, and ``candidates``, the timed formats from the fastest to the slowest. Each
+        candidate has ``format``, ``seconds`` (of a call), ``nbytes`` (of the operand) and ``conversion`` (seconds). ``print`` shows a
+        table.
 
     Raises:
-        UnsupportedError: no operand is sparse, or ``operand`` is not the place of a sparse one.
-        SizeError: ``seconds`` is not positive.
+        UnsupportedError: no operand is sparse, or ``operand`` is not the position of a sparse one.
+        SizeError: ``seconds`` is not positive, or an index has two sizes.
+        ExpressionError, OperandError: as for :func:`einsum`.
 
     >>> import torch, numscorch as ns
     >>> A = ns.from_torch(torch.eye(64).repeat_interleave(4, 0).repeat_interleave(4, 1))

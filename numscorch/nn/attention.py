@@ -16,7 +16,7 @@ from ..tensors.parameter import SparseParameter
 from ..tensors.sparse_tensor import SparseTensor
 from .csr_patterns import as_pattern
 from .functional import _sparse_attention
-from .weights import check_attention, check_device, check_dtype
+from .weights import check_attention, check_dense, check_device, check_dtype
 
 MAX_PATTERNS = 8  # capacity of a module's cache of patterns, in sequence lengths
 
@@ -28,12 +28,12 @@ class SparseAttention(torch.nn.Module):
     loads its state dict. Without ``embed_dim``, it has no parameters and applies
     :func:`~numscorch.nn.functional.scaled_dot_product_attention` to query, key and value.
 
-    A fixed pattern is not part of the state dict, because no parameter depends on it. A model trained with one pattern, or with dense
-    attention, can run with another pattern. Deep copies share the pattern: its index arrays are not buffers, and nothing writes to them.
+    The pattern is not part of the state dict, because no parameter depends on it. A model trained with one pattern, or with dense
+    attention, can run with another pattern. Deep copies share the pattern.
 
     Args:
-        pattern: the keys of each query: a SparseTensor or torch tensor of shape (L, S). For sequences of any length, a function from a
-            length to a pattern, such as ``functools.partial(patterns.bigbird, block=16)``.
+        pattern: the keys of each query: the stored entries of a SparseTensor, or the nonzeros of a torch tensor, of shape (L, S). For
+            sequences of any length, a function from a length to a pattern, such as ``functools.partial(patterns.bigbird, block=16)``.
         embed_dim: size of the tokens; None for no projections.
         num_heads: number of heads; must divide embed_dim.
         dropout: dropout probability of the attention probabilities in training.
@@ -48,7 +48,8 @@ class SparseAttention(torch.nn.Module):
 
     Raises:
         SizeError: num_heads does not divide embed_dim.
-        UnsupportedError: num_heads is given without embed_dim, or the pattern is neither a tensor nor a function.
+        UnsupportedError: num_heads is given without embed_dim, the pattern is neither a tensor nor a function, or the device is not the
+            CPU.
 
     Source: Vaswani and others, "Attention Is All You Need", 2017, section 3.2; Scorch, appendix E.4.
 
@@ -89,7 +90,7 @@ class SparseAttention(torch.nn.Module):
         self._take(torch.nn.MultiheadAttention(embed_dim, num_heads, bias=bias, dtype=dtype))
 
     def reset_parameters(self) -> None:
-        """Reinitialize the parameters as torch.nn.MultiheadAttention does."""
+        """Reinitialize the parameters as ``torch.nn.MultiheadAttention`` does."""
         if self.embed_dim is None:
             return
         torch.nn.init.xavier_uniform_(self.in_proj_weight)
@@ -99,11 +100,18 @@ class SparseAttention(torch.nn.Module):
 
     @classmethod
     def from_dense(cls, layer: torch.nn.MultiheadAttention, pattern: Any) -> SparseAttention:
-        """Convert a torch.nn.MultiheadAttention: copy its weights, settings, training mode, and frozen parameters.
+        """Convert a ``torch.nn.MultiheadAttention``: copy its weights, settings, training mode, and frozen parameters.
+
+        Args:
+            layer: the dense module; it is not modified.
+            pattern: the keys of each query, as for the class.
+
+        Returns:
+            The module with sparse attention.
 
         Raises:
             OperandError: ``layer`` is not a torch.nn.MultiheadAttention.
-            UnsupportedError: the layer uses kdim, vdim, add_bias_kv or add_zero_attn.
+            UnsupportedError: the layer uses kdim, vdim, add_bias_kv or add_zero_attn, or the pattern is neither a tensor nor a function.
         """
         check_attention(cls, layer)
         attention = cls(pattern, dropout=layer.dropout, batch_first=layer.batch_first)
@@ -126,20 +134,23 @@ class SparseAttention(torch.nn.Module):
         average_attn_weights: bool = True,
         is_causal: bool = False,
     ) -> Any:
-        """Return the output and None in place of the weights; without embed_dim, only the output.
+        """Compute attention.
 
         Args:
-            query, key, value: see the class.
-            key_padding_mask: (N, S), or (S,) without N: True marks padding keys, which no query attends to; floats are added to the
-                scores of the keys. A query whose keys are all padding gets the mean of the keys' values; torch returns nan.
+            query, key, value: dense tensors of the shapes of the class, with the data type of the parameters.
+            key_padding_mask: (N, S), or (S,) without N. No query attends to keys marked with True. Floats are added to the scores of the
+                keys. A query whose keys are all padding gets the mean of the keys' values; torch returns nan.
             need_weights: must be False, unlike torch's default.
             attn_mask: must be None; the pattern takes its place.
             average_attn_weights: ignored, because no weights are returned.
             is_causal: whether to drop the pattern's entries above the diagonal.
 
+        Returns:
+            The output and None in place of the weights; without embed_dim, only the output.
+
         Raises:
-            SizeError: the pattern does not match the sequence lengths.
-            UnsupportedError: need_weights or attn_mask is given, or key_padding_mask holds integers, whose meaning is ambiguous.
+            SizeError: the pattern does not match the sequence lengths, a tensor has another shape, or key_padding_mask another length.
+            UnsupportedError: need_weights or attn_mask is given, key_padding_mask holds integers, or data types differ.
         """
         if need_weights:
             raise UnsupportedError(
@@ -186,8 +197,12 @@ class SparseAttention(torch.nn.Module):
             length: number of queries.
             keys: number of keys; equal to the number of queries by default.
 
+        Returns:
+            The pattern, a SparseTensor (length, keys).
+
         Raises:
             SizeError: the pattern has another shape.
+            UnsupportedError: the function of the module returned no pattern.
         """
         wanted = (length, length if keys is None else keys)
         if isinstance(self.pattern, SparseTensor):
@@ -213,6 +228,7 @@ class SparseAttention(torch.nn.Module):
             check_dtype(self, self.in_proj_weight, tensor, name)
 
     def extra_repr(self) -> str:
+        """Return the pattern and the sizes that ``repr`` shows."""
         function: Any = getattr(self.pattern, "func", self.pattern)  # a partial's inner function
         name = getattr(function, "__name__", type(function).__name__)
         description = f"density={self.pattern.density:.3g}" if isinstance(self.pattern, SparseTensor) else name
@@ -233,8 +249,8 @@ def check_heads(embed_dim: int, num_heads: int) -> None:
 class SparseTransformerEncoderLayer(torch.nn.TransformerEncoderLayer):
     """A transformer encoder layer: attention at a pattern's entries, then two linear layers, both with residual connections.
 
-    Parameters have the names of ``torch.nn.TransformerEncoderLayer``, so its state dict can be loaded; its call takes the same
-    arguments, except that the pattern takes the place of ``src_mask``. ``is_causal`` drops the pattern's entries above the diagonal.
+    Parameters have the names of ``torch.nn.TransformerEncoderLayer``, so its state dict can be loaded. Calls take the same arguments,
+    but ``src_mask`` must be None, because the pattern replaces it. ``is_causal`` drops the pattern's entries above the diagonal.
     ``torch.nn.TransformerEncoder`` stacks these layers with ``enable_nested_tensor=False``. The pattern is not part of the state dict.
 
     Args:
@@ -244,10 +260,10 @@ class SparseTransformerEncoderLayer(torch.nn.TransformerEncoderLayer):
         dim_feedforward: size between the two linear layers.
         dropout: dropout probability of attention probabilities and activations in training.
         activation: ``"relu"``, ``"gelu"``, or a function.
-        layer_norm_eps: epsilon of the layer normalisations.
+        layer_norm_eps: epsilon of the layer normalizations.
         batch_first: whether the batch dimension precedes the sequence dimension; True, unlike torch's default.
-        norm_first: whether to normalise before attention and linear layers, rather than after.
-        bias: whether linear layers and normalisations have a bias.
+        norm_first: whether to normalize before attention and linear layers, rather than after.
+        bias: whether linear layers and normalizations have a bias.
         device: only the CPU is supported.
         dtype: data type of the parameters.
 
@@ -255,8 +271,9 @@ class SparseTransformerEncoderLayer(torch.nn.TransformerEncoderLayer):
         src (N, L, d_model), or (L, d_model); the result has the shape of src.
 
     Raises:
-        SizeError: nhead does not divide d_model, or the pattern does not match the sequence length.
-        UnsupportedError: the name of the activation is unknown, or src_mask is given.
+        SizeError: nhead does not divide d_model. Calls raise it if the pattern does not match the sequence length.
+        UnsupportedError: the name of the activation is unknown, the pattern is neither a tensor nor a function, or the device is not
+            the CPU. Calls raise it if src_mask is given.
 
     Source: Vaswani and others, "Attention Is All You Need", 2017, section 3.1; Scorch, appendix E.4.
 
@@ -291,7 +308,18 @@ class SparseTransformerEncoderLayer(torch.nn.TransformerEncoderLayer):
 
     @classmethod
     def from_dense(cls, layer: torch.nn.TransformerEncoderLayer, pattern: Any) -> SparseTransformerEncoderLayer:
-        """Convert a torch.nn.TransformerEncoderLayer: copy its weights, settings, training mode, and frozen parameters.
+        """Convert a ``torch.nn.TransformerEncoderLayer``: copy its weights, settings, training mode, and frozen parameters.
+
+        Args:
+            layer: the dense layer; it is not modified.
+            pattern: the keys of each query, as in :class:`SparseAttention`.
+
+        Returns:
+            The layer with sparse attention.
+
+        Raises:
+            OperandError: ``layer`` is not a torch.nn.TransformerEncoderLayer.
+            UnsupportedError: the pattern is neither a tensor nor a function.
 
         >>> from numscorch.nn import patterns
         >>> dense = torch.nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
@@ -301,6 +329,7 @@ class SparseTransformerEncoderLayer(torch.nn.TransformerEncoderLayer):
           (out_proj): NonDynamicallyQuantizableLinear(in_features=8, out_features=8, bias=True)
         )
         """
+        check_dense(cls, layer, torch.nn.TransformerEncoderLayer)
         encoder = cls.__new__(cls)
         vars(encoder).update(copy.deepcopy(vars(layer)))
         encoder.self_attn = SparseAttention.from_dense(layer.self_attn, pattern)  # type: ignore[assignment]

@@ -120,6 +120,9 @@ def union(*patterns: SparseTensor | torch.Tensor) -> SparseTensor:
     Args:
         patterns: matrices of one shape, SparseTensors or torch tensors; the pattern of a strided tensor is its nonzeros.
 
+    Returns:
+        A CSR matrix of float32 ones of their shape.
+
     Raises:
         SizeError: no patterns are given, or their shapes differ.
 
@@ -133,7 +136,16 @@ def union(*patterns: SparseTensor | torch.Tensor) -> SparseTensor:
 
 
 def intersection(*patterns: SparseTensor | torch.Tensor) -> SparseTensor:
-    """Return the intersection of patterns: the entries that all of them store. See :func:`union`.
+    """Return the intersection of patterns: the entries that all of them store.
+
+    Args:
+        patterns: as for :func:`union`.
+
+    Returns:
+        A CSR matrix of float32 ones of their shape.
+
+    Raises:
+        SizeError: no patterns are given, or their shapes differ.
 
     >>> from numscorch.nn.patterns import causal, sliding_window
     >>> intersection(causal(3), sliding_window(3, 1)).to_dense()

@@ -31,16 +31,16 @@ BagLists = tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]
 class SparseEmbeddingBag(torch.nn.EmbeddingBag):
     """Sums, means or maxima of bags of embeddings; arguments, results and state dict match ``torch.nn.EmbeddingBag``.
 
-    A sparse matrix of bags (bags, num_embeddings) multiplies the dense table; ``offsets`` and ``input`` serve as its index arrays
-    without a copy. The embeddings of single items are never stored. The gradient of the table is dense. If several items of a bag
-    attain the maximum, they share the gradient evenly, as in ``torch.amax``; torch's EmbeddingBag gives it to the first one.
+    A sparse matrix of bags (bags, num_embeddings) multiplies the dense table. Its index arrays are ``offsets`` and ``input``, without a
+    copy. The embeddings of single items are not stored. The gradient of the table is dense. If several items of a bag attain the
+    maximum, they share the gradient evenly, as in ``torch.amax``. ``torch.nn.EmbeddingBag`` gives it to the first one.
 
     Args:
         num_embeddings: number of rows of the table.
         embedding_dim: number of columns of the table.
         max_norm, norm_type, scale_grad_by_freq, sparse: only the defaults are supported.
         mode: ``"sum"``, ``"mean"`` or ``"max"``.
-        include_last_offset: whether the last offset is the number of items, which is the end of the last bag.
+        include_last_offset: whether the last offset is the end of the last bag, the number of items.
         padding_idx: index of an embedding that bags ignore.
         device: only the CPU is supported.
         dtype: data type of the table.
@@ -50,10 +50,10 @@ class SparseEmbeddingBag(torch.nn.EmbeddingBag):
         (B, num_embeddings). Output (B, embedding_dim), zeros for empty bags.
 
     Raises:
-        RangeError: an index is out of range, or offsets decrease or exceed the input.
-        SizeError: shapes do not match, or the mode is unknown.
-        OperandError: indices are not of type int32 or int64.
-        UnsupportedError: an argument is not supported.
+        RangeError: padding_idx is out of range. Calls raise it if an index is out of range, or offsets decrease or exceed the input.
+        SizeError: the mode is unknown. Calls raise it if shapes do not match.
+        OperandError: indices or offsets of a call are not of type int32 or int64.
+        UnsupportedError: an argument is not supported, or the device is not the CPU.
 
     Source: ``torch.nn.EmbeddingBag``; Scorch, section 4, for the product.
 
@@ -105,13 +105,19 @@ class SparseEmbeddingBag(torch.nn.EmbeddingBag):
         offsets: torch.Tensor | None = None,
         per_sample_weights: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        """Return the bags' embeddings, (B, embedding_dim).
+        """Return the embeddings of the bags, (B, embedding_dim).
 
         Args:
-            input: the concatenated items of all bags, or one row of items per bag. Alternatively a SparseTensor (B, num_embeddings)
-                whose entries are the items and whose values are their weights.
-            offsets: start of each bag in a one-dimensional input.
-            per_sample_weights: weight of each item, with the input's shape; only for mode ``"sum"``.
+            input: int32 or int64 indices: the concatenated items of all bags (items,), or one row per bag (B, items per bag).
+                Alternatively, a SparseTensor (B, num_embeddings) whose entries are the items and whose values are their weights.
+            offsets: int32 or int64 start of each bag in a one-dimensional input, (B,); (B + 1,) with ``include_last_offset``.
+            per_sample_weights: weight of each item, with the shape of the input; only for mode ``"sum"``.
+
+        Raises:
+            RangeError: an index is out of range, or offsets decrease or exceed the input.
+            SizeError: shapes do not match, or offsets are missing or superfluous.
+            OperandError: indices or offsets are not of type int32 or int64.
+            UnsupportedError: weights are given with another mode than ``"sum"``.
         """
         starts, items, weights = self._bag_lists(input, offsets, per_sample_weights)
         check_items(items, self.num_embeddings)
@@ -177,13 +183,14 @@ class SparseEmbedding(WithSparseWeight):
         dtype: data type of the table.
 
     Shape:
-        input (\\*), output (\\*, embedding_dim).
+        input (\\*) of int32 or int64, output (\\*, embedding_dim).
 
     Raises:
-        SizeError: the pattern has another shape, or the density is not between 0 and 1.
-        RangeError: an index or padding_idx is out of range.
-        OperandError: indices are not of type int32 or int64.
-        UnsupportedError: both or neither of density and pattern are given.
+        SizeError: a size is negative, the pattern has another shape, or the density is not between 0 and 1.
+        RangeError: padding_idx is out of range.
+        OperandError: the density is not a number, or the pattern is not a tensor.
+        FormatError: the format is unknown, or cannot store the pattern.
+        UnsupportedError: both or neither of density and pattern are given, or the device is not the CPU.
 
     >>> table = SparseEmbedding(10, 4, density=0.5)
     >>> table(torch.tensor([[1, 2, 4], [4, 3, 2]])).shape, table.weight.nnz
@@ -211,7 +218,7 @@ class SparseEmbedding(WithSparseWeight):
         self._make_weight(shape, axes, density, pattern, format, dtype, device, False)
 
     def reset_parameters(self) -> None:
-        """Draw the values from a standard normal distribution."""
+        """Reinitialize the stored values from a standard normal distribution."""
         torch.nn.init.normal_(self.weight.values)
 
     @classmethod
@@ -220,12 +227,16 @@ class SparseEmbedding(WithSparseWeight):
 
         Args:
             table: the dense table; it is not modified.
-            sparsifier: a callable from the table to a boolean mask, True where an entry is kept.
+            sparsifier: a callable from the table to a boolean mask, True where an entry is kept; or the name of a registered one.
             format: storage format of the table; defaults to the sparsifier's ``format`` if it has one, else CSR.
+
+        Returns:
+            The sparse table.
 
         Raises:
             OperandError: ``table`` is not a torch.nn.Embedding, or ``sparsifier`` is not a sparsifier.
             SizeError: the shapes of mask and table differ.
+            FormatError: the format cannot store the kept entries.
             UnsupportedError: the table has max_norm, scale_grad_by_freq or sparse set, or is not on the CPU.
 
         >>> from numscorch.sparsify import magnitude
@@ -241,6 +252,13 @@ class SparseEmbedding(WithSparseWeight):
         """Return the embeddings, (\\*, embedding_dim), as the product of a one-hot matrix and the table.
 
         Autocast does not convert the table, as in torch.
+
+        Args:
+            input: indices of any shape, int32 or int64.
+
+        Raises:
+            OperandError: the indices are not of type int32 or int64.
+            RangeError: an index is out of range.
         """
         check_indices(input)
         rows = self._rows(input.reshape(-1)).reshape(*input.shape, self.embedding_dim)
@@ -257,6 +275,7 @@ class SparseEmbedding(WithSparseWeight):
             return einsum(PRODUCT, ones_at(numbers, table), table, format=dense(2))
 
     def extra_repr(self) -> str:
+        """Return the sizes, the density and the format that ``repr`` shows."""
         padding = "" if self.padding_idx is None else f", padding_idx={self.padding_idx}"
         return f"{self.num_embeddings}, {self.embedding_dim}{padding}, {self._weight_summary()}"
 

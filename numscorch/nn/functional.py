@@ -35,13 +35,16 @@ PADDED = "stored(A[i,j]) * where({b} > -3e38, {t} + {b}, {b})"  # a bias of -3e3
 
 
 def one_hot(*args: Any, sparse: bool = False, format: Format | str | None = None, dtype: torch.dtype | None = None, **kwargs: Any) -> Any:
-    """torch.nn.functional.one_hot; with ``sparse=True`` or ``format=``, a SparseTensor that stores only the ones. O(numel).
+    """``torch.nn.functional.one_hot``; with ``sparse=True`` or ``format=``, a SparseTensor that stores only the ones. O(numel).
 
     Args:
         args, kwargs: ``tensor``, the int64 classes, and ``num_classes``, by default the largest class plus 1.
         sparse: whether to return a SparseTensor of shape (\\*tensor.shape, num_classes).
         format: format of the SparseTensor; by default CSR in two dimensions, else COO(n).
         dtype: data type of the result; int64 by default, as in torch. All operands of an einsum need the same data type.
+
+    Returns:
+        A dense tensor or a SparseTensor of shape (*tensor.shape, num_classes).
 
     Raises:
         SizeError: a class is negative or too large, or the tensor is empty without ``num_classes``. It is a RuntimeError, too.
@@ -126,10 +129,10 @@ def scaled_dot_product_attention(
     *,
     pattern: Any = None,
 ) -> torch.Tensor:
-    """torch.nn.functional.scaled_dot_product_attention; with a sparse pattern, only the scores at its stored entries are computed.
+    """``torch.nn.functional.scaled_dot_product_attention``, and attention at the stored entries of a sparse pattern.
 
-    Time and memory are proportional to the pattern's entries rather than to L * S. The softmax of a row is over its stored entries;
-    rows without entries give zeros.
+    With a pattern, only the scores at its stored entries are computed. Time and memory are proportional to the number of these entries
+    instead of L * S. The softmax of a row is over its stored entries. Rows without entries give zeros.
 
     Args:
         query, key, value: tensors of one floating data type; leading dimensions broadcast.
@@ -143,6 +146,9 @@ def scaled_dot_product_attention(
 
     Shape:
         query (\\*, L, E), key (\\*, S, E), value (\\*, S, Ev), pattern (L, S), result (\\*, L, Ev).
+
+    Returns:
+        A dense tensor of shape (..., queries, value features), in the data type of ``query``.
 
     Raises:
         SizeError: the shapes of the tensors or the pattern do not match.

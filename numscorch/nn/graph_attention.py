@@ -22,9 +22,9 @@ from .graphs import is_seldom_used, multiplicities, naming_nodes, sum_along
 class GATConv(Convolution):
     """The sum of the neighbours' transformed features, weighted by a softmax of scores over the edges to a node.
 
-    The score ``leaky_relu(att_src . source + att_dst . target)`` is computed only along edges. Nodes without incoming edges get the
-    bias. Edge weights are ignored. Parallel edges each count in the softmax; dropout drops them together, unless edge features are
-    given, the attention weights are returned, or the graph is small and new.
+    The score of an edge is ``leaky_relu(att_src . source + att_dst . target)``. Nodes without incoming edges get the bias. Edge weights
+    are ignored. Each parallel edge counts in the softmax. Dropout drops parallel edges together, unless edge features are given, the
+    attention weights are returned, or the graph is small and new.
 
     Args:
         in_channels: features per node, or a pair (per source, per target), transformed by ``lin_src`` and ``lin_dst``; -1 infers
@@ -35,8 +35,7 @@ class GATConv(Convolution):
         negative_slope: slope of leaky_relu for negative arguments.
         dropout: dropout probability of the attention weights in training.
         add_self_loops: whether to replace all self loops by exactly one per node.
-        edge_dim: features per edge, which add ``att_edge . lin_edge(edge_attr)`` to the score; -1 infers the size from the first
-            input.
+        edge_dim: features per edge; -1 infers the size from the first input. They add ``att_edge . lin_edge(edge_attr)`` to the score.
         fill_value: features of added loops: a number, a tensor, or a reduction over the features of the edges to a node, one of
             ``"mean"``, ``"add"``, ``"min"``, ``"max"`` and ``"mul"``.
         bias: whether to add a bias.
@@ -51,7 +50,8 @@ class GATConv(Convolution):
         (targets, out_channels) if averaged.
 
     Raises:
-        UnsupportedError: the aggregation is not supported.
+        SizeError: a size is not positive.
+        UnsupportedError: the aggregation or the flow is not supported.
 
     Source: Velickovic et al., "Graph Attention Networks", 2018.
 
@@ -131,14 +131,28 @@ class GATConv(Convolution):
         size: Sequence[int | None] | None = None,
         return_attention_weights: bool | None = None,
     ) -> Tensor | tuple[Tensor, Any]:
-        """Return the features of targets; ``size`` is (sources, targets), needed if neither features nor a matrix determine it.
+        """Return the features of the targets, and the attention weights if they are requested.
 
-        With ``return_attention_weights``, also return the weights after dropout. For an edge list, they are a pair of the edges,
-        added loops included, and a tensor (edges, heads); for a matrix, a SparseTensor (targets, sources, heads).
+        Args:
+            x: features (nodes, in_channels), dense or sparse; or a pair (source features, target features), where the target features
+                may be None.
+            edge_index: integer tensor (2, edges), from sources to targets; or a sparse matrix ``A[target, source]``.
+            edge_attr: features (edges, edge_dim) of the edges; requires an edge list and ``edge_dim``. Shape (edges,) if edge_dim is 1.
+            size: numbers (sources, targets). The number of targets is needed if neither features nor a matrix determine it.
+            return_attention_weights: whether to return the attention weights after dropout, too.
+
+        Returns:
+            Features (targets, heads * out_channels), or (targets, out_channels) if heads are averaged. With
+            ``return_attention_weights``, a pair of these features and the weights. For an edge list, the weights are a pair of the
+            edges (2, edges), added loops included, and a tensor (edges, heads). For a matrix, they are a SparseTensor
+            (targets, sources, heads).
 
         Raises:
-            SizeError: the features have another shape.
-            UnsupportedError: edge_attr is given without ``edge_dim``, or with a matrix as the graph.
+            SizeError: the features, the edges or ``size`` have another shape.
+            RangeError: an edge names a node that does not exist.
+            FormatError: the edges are not integers.
+            OperandError: ``fill_value`` is not a number, a tensor or a reduction.
+            UnsupportedError: edge_attr is given without ``edge_dim`` or with a matrix, or data types differ.
         """
         features, target_features, graph, nodes = self._read(x, edge_index, self._channels, size, None)
         self._materialize(features, target_features, edge_attr)

@@ -43,18 +43,18 @@ WITH_BIAS = "y[i,o] = A[i,j] * x[j,f] * w[o,f] + b[o]"
 class GCNConv(Convolution):
     """Graph convolution with the arguments and results of ``torch_geometric.nn.GCNConv``: ``N @ x @ weight.t() + bias``.
 
-    N is the normalised adjacency matrix of :func:`numscorch.nn.graphs.gcn_norm`. The two products are computed in
-    the order with fewer operations. The features may be sparse.
+    N is the normalized adjacency matrix of :func:`numscorch.nn.graphs.gcn_norm`. The two products are computed in the order with fewer
+    operations. The features may be sparse.
 
     Args:
         in_channels: features per node; -1 infers the size from the first input.
         out_channels: features per node of the result.
         improved: whether added self loops have weight 2. As in PyTorch Geometric, this affects matrices and weighted edge lists, but
             not edge lists without weights.
-        cached: whether to reuse the first graph's normalised matrix for all later graphs, unless its weights require grad. It is not
-            needed for speed, because every graph's matrix is cached with the graph.
+        cached: whether to reuse the normalized matrix of the first graph for all later graphs, unless its weights require grad. The
+            matrix of each graph is cached with the graph in any case.
         add_self_loops: whether to add self loops to nodes without one; defaults to ``normalize``.
-        normalize: whether to normalise the matrix.
+        normalize: whether to normalize the matrix.
         bias: whether to add a bias.
         aggr: ``"add"`` or ``"sum"``.
         flow: ``"source_to_target"``, or ``"target_to_source"`` to reverse the edges.
@@ -66,7 +66,8 @@ class GCNConv(Convolution):
         graphs); result (\\*, nodes, out_channels).
 
     Raises:
-        UnsupportedError: ``add_self_loops`` is True and ``normalize`` False.
+        SizeError: a size is not positive.
+        UnsupportedError: ``add_self_loops`` is True and ``normalize`` False, or the aggregation or the flow is not supported.
 
     Source: Kipf and Welling, "Semi-Supervised Classification with Graph Convolutional Networks", 2017.
 
@@ -111,7 +112,20 @@ class GCNConv(Convolution):
         self._kept: dict[torch.dtype, SparseTensor] = {}
 
     def forward(self, x: Features, edge_index: Any, edge_weight: Tensor | None = None) -> Tensor:
-        """Return the features after the convolution, (\\*, nodes, out_channels)."""
+        """Return the features after the convolution, (\\*, nodes, out_channels).
+
+        Args:
+            x: features (nodes, in_channels), dense or sparse; or dense features (\\*, nodes, in_channels).
+            edge_index: integer tensor (2, edges), from sources to targets; or a sparse matrix ``A[target, source]``, whose values are
+                the weights.
+            edge_weight: weights (edges,) of an edge list; 1 by default.
+
+        Raises:
+            SizeError: the features, the edges or the weights have another shape.
+            RangeError: an edge names a node that does not exist.
+            FormatError: the edges are not integers.
+            UnsupportedError: ``x`` is a pair, edge_weight is given with a matrix, or data types differ.
+        """
         if isinstance(x, tuple | list):
             raise UnsupportedError("GCNConv takes features of one kind of nodes, not a pair: use SAGEConv, GATConv or GINConv")
         x = checked_features(x, self.lin.in_features, self, node_dim=self.node_dim)
@@ -151,15 +165,15 @@ class GCNConv(Convolution):
 class SAGEConv(Convolution):
     """``lin_l`` of the aggregated neighbour features plus ``lin_r`` of the node's own features.
 
-    Nodes without neighbours aggregate to 0. The gradient of ``"max"`` and ``"min"`` is shared evenly among equal neighbours, where
-    parallel edges count once. The maximum of sparse features, such as bags of words, is sparse; entries that are not stored count as 0.
+    Nodes without neighbours aggregate to 0. Equal neighbours share the gradient of ``"max"`` and ``"min"`` evenly; parallel edges count
+    once. The maximum of sparse features, such as bags of words, is sparse. Entries that are not stored count as 0.
 
     Args:
         in_channels: features per node, or a pair (per source, per target); -1 infers the size from the first input.
         out_channels: features per target of the result.
         aggr: ``"mean"``, ``"max"``, ``"min"``, ``"sum"`` or ``"add"``, ``"var"`` or ``"std"``; or a list of them, whose results are
             concatenated as the input of ``lin_l``.
-        normalize: whether to normalise the rows of the result to length 1.
+        normalize: whether to normalize the rows of the result to length 1.
         root_weight: whether to add the node's own features, transformed by ``lin_r``.
         project: whether to transform the source features by ``lin`` and relu first.
         bias: whether ``lin_l`` has a bias.
@@ -173,8 +187,8 @@ class SAGEConv(Convolution):
         (targets, out_channels). Dense features may have more dimensions, (\\*, nodes, in_channels).
 
     Raises:
-        SizeError: ``project`` is True and the size is inferred from the first input.
-        UnsupportedError: the aggregation is unknown.
+        SizeError: a size is not positive, or ``project`` is True and the size is inferred from the first input.
+        UnsupportedError: the aggregation or the flow is unknown.
 
     Source: Hamilton, Ying and Leskovec, "Inductive Representation Learning on Large Graphs", 2017.
 
@@ -222,9 +236,19 @@ class SAGEConv(Convolution):
             child.reset_parameters()  # type: ignore[operator]
 
     def forward(self, x: Features | tuple[Features, Features | None], edge_index: Any, size: Sequence[int | None] | None = None) -> Tensor:
-        """Return the features of targets, (targets, out_channels).
+        """Return the features of the targets, (targets, out_channels) or (\\*, targets, out_channels).
 
-        ``size`` is (sources, targets), needed if neither features nor a matrix determine it.
+        Args:
+            x: features (nodes, in_channels), dense or sparse, or dense features (\\*, nodes, in_channels); or a pair
+                (source features, target features), where the target features may be None.
+            edge_index: integer tensor (2, edges), from sources to targets; or a sparse matrix ``A[target, source]``.
+            size: numbers (sources, targets). The number of targets is needed if neither features nor a matrix determine it.
+
+        Raises:
+            SizeError: the features, the edges or ``size`` have another shape.
+            RangeError: an edge names a node that does not exist.
+            FormatError: the edges are not integers.
+            UnsupportedError: a matrix has values other than 1 for an aggregation without weights, or data types differ.
         """
         sources, targets, graph, nodes = self._read(x, edge_index, self._channels, size, self.node_dim)
         if self.project:
@@ -265,7 +289,7 @@ class GINConv(Convolution):
         graphs), whose values multiply features; result: the network's output for (targets, in_channels).
 
     Raises:
-        UnsupportedError: ``nn`` is not callable, the aggregation is unknown, or several are given.
+        UnsupportedError: ``nn`` is not callable, the aggregation or the flow is unknown, or several aggregations are given.
 
     Source: Xu, Hu, Leskovec and Jegelka, "How Powerful are Graph Neural Networks?", 2019.
 
@@ -303,7 +327,20 @@ class GINConv(Convolution):
         torch.nn.init.constant_(self.eps, self.initial_eps)
 
     def forward(self, x: Features | tuple[Features, Features | None], edge_index: Any, size: Sequence[int | None] | None = None) -> Tensor:
-        """Return the network's output; ``size`` is (sources, targets), needed if neither features nor a matrix determine it."""
+        """Return the output of the network for each target.
+
+        Args:
+            x: features (nodes, in_channels), dense or sparse, or dense features (\\*, nodes, in_channels); or a pair
+                (source features, target features), where the target features may be None.
+            edge_index: integer tensor (2, edges), from sources to targets; or a sparse matrix ``A[target, source]``.
+            size: numbers (sources, targets). The number of targets is needed if neither features nor a matrix determine it.
+
+        Raises:
+            SizeError: the features, the edges or ``size`` have another shape.
+            RangeError: an edge names a node that does not exist.
+            FormatError: the edges are not integers.
+            UnsupportedError: a matrix has values other than 1 for an aggregation without weights, or data types differ.
+        """
         sources, targets, graph, nodes = self._read(x, edge_index, (LAZY, LAZY), size, self.node_dim)
         result: Any = self._aggregate(sources, graph, nodes)
         if isinstance(result, Tensor) and isinstance(targets, Tensor):

@@ -1,4 +1,4 @@
-"""Matrices of graphs for convolutions, of shape (targets, sources): normalised adjacency matrices, sums, means, multiplicities.
+"""Matrices of graphs for convolutions, of shape (targets, sources): normalized adjacency matrices, sums, means, multiplicities.
 
 ``A[target, source]`` is the weight of an edge, so ``A @ x`` sums the features of each node's neighbours; see :func:`numscorch.adj_t`.
 Derived matrices are cached with the tensor they were computed from, until it changes or is freed.
@@ -46,7 +46,7 @@ def gcn_norm(
     flow: str = TO_TARGET,
     dtype: torch.dtype | None = None,
 ) -> SparseTensor:
-    """Return the adjacency matrix with self loops, normalised by the square roots of both nodes' degrees. O(edges) on a cache miss.
+    """Return the adjacency matrix with self loops, normalized by the square roots of both nodes' degrees. O(edges) on a cache miss.
 
     The result is cached with the graph. The cache detects in-place changes that torch's version counter records (``mul_``, an
     optimizer step) and ``.data = other``. It does not detect writes through ``.data`` or a shared numpy array: make a new matrix

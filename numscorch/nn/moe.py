@@ -29,15 +29,15 @@ GROUP = 4  # tokens per group; a group loads its expert's weights once
 class MoE(torch.nn.Module):
     """A mixture of n linear experts: each token's output is the gate-weighted sum of its ``top_k`` experts' outputs.
 
-    Time is proportional to tokens * top_k. The gates are a sparse matrix (tokens, n); dispatch, experts and combination are einsums
-    (:func:`mixture`).
+    The gates are a sparse matrix (tokens, n). Dispatch, experts and combination are einsums.
 
     Args:
-        experts: the number of experts, or their weights (n, d_in, d_out). The module takes over a Parameter and copies a tensor.
-        top_k: number of experts per token: those with the largest scores.
+        experts: the number of experts, or their weights (n, d_in, d_out). A ``torch.nn.Parameter`` is shared; a tensor is copied.
+        top_k: number of experts per token. The experts with the largest scores are selected.
         d_in, d_out: sizes of input and output, if experts is a number.
-        gate: whether a linear layer ``gate`` scores the experts for each token. Otherwise the caller passes scores or sparse gates.
-        normalize: whether to divide the gates of a token by their sum. With top_k=1, this leaves the constant 1, and ``gate`` gets no
+        gate: whether the module has a linear layer ``gate`` that scores the experts for each token. Without it, calls take scores or
+            sparse gates.
+        normalize: whether to divide the gates of a token by their sum. With top_k=1, all gates are then 1, and ``gate`` gets no
             gradient.
         device: only the CPU is supported.
         dtype: data type of the parameters, if experts is a number.
@@ -46,8 +46,11 @@ class MoE(torch.nn.Module):
         input (\\*, d_in), output (\\*, d_out).
 
     Raises:
-        SizeError: top_k is not between 1 and the number of experts, or sizes do not match.
-        UnsupportedError: sizes or scores are missing, or top_k is not an integer.
+        SizeError: top_k is not between 1 and the number of experts, or ``experts`` has another shape.
+        UnsupportedError: d_in or d_out is missing, top_k is not an integer, or the device is not the CPU.
+
+    Complexity:
+        O((tokens * top_k + n) * d_in * d_out) operations for the experts, and O(tokens * n * d_in) for ``gate``.
 
     Source: Shazeer and others, "Outrageously Large Neural Networks: The Sparsely-Gated Mixture-of-Experts Layer", 2017, section 2;
     Fedus, Zoph, Shazeer, "Switch Transformers", 2021, for the softmax over all experts.
@@ -89,7 +92,7 @@ class MoE(torch.nn.Module):
             self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Reinitialize the parameters; each expert is initialized like a torch.nn.Linear."""
+        """Reinitialize the parameters; each expert is initialized like a ``torch.nn.Linear``."""
         bound = 1 / sqrt(max(self.experts.shape[1], 1))
         torch.nn.init.uniform_(self.experts, -bound, bound)
         if self.gate is not None:
@@ -99,9 +102,14 @@ class MoE(torch.nn.Module):
         """Return the weighted sum of the experts' outputs, (\\*, d_out).
 
         Args:
-            input: tokens, (\\*, d_in).
+            input: tokens (\\*, d_in) with the data type of the experts.
             gates: None to use ``gate``; dense scores (\\*, n), whose top_k largest per token become the gates; or sparse gates
                 (tokens, n) with any number of entries per row.
+
+        Raises:
+            SizeError: the sizes of input, gates and experts do not match.
+            RuntimeError: ``gate`` is used, and the last dimension of the input is not d_in.
+            UnsupportedError: the module has no ``gate`` and none are given, or the data types of input and experts differ.
         """
         check_dtype(self, self.experts, input)
         if gates is None:
@@ -114,6 +122,7 @@ class MoE(torch.nn.Module):
         return output.reshape(*input.shape[:-1], output.shape[-1])
 
     def extra_repr(self) -> str:
+        """Return the numbers and sizes that ``repr`` shows."""
         count, d_in, d_out = self.experts.shape
         return f"experts={count}, top_k={self.top_k}, d_in={d_in}, d_out={d_out}, density={self.top_k / count:.3g}"
 

@@ -45,8 +45,8 @@ def sliding_window(n: int, w: int) -> SparseTensor:
         n: length of the sequence.
         w: number of tokens on each side.
 
-    Shape:
-        (n, n).
+    Returns:
+        A CSR matrix of float32 ones of shape (n, n).
 
     Raises:
         SizeError: an argument is negative, or the entries exceed the memory limit.
@@ -66,6 +66,12 @@ def causal(n: int) -> SparseTensor:
     """Make the causal pattern (n, n): each token attends to itself and to earlier tokens, n (n + 1) / 2 entries.
 
     All entries are stored, because attention reads patterns as CSR. A ``causal`` level stores no coordinates, but n² values.
+
+    Args:
+        n: length of the sequence.
+
+    Returns:
+        A CSR matrix of float32 ones of shape (n, n).
 
     Raises:
         SizeError: n is negative, or the entries exceed the memory limit.
@@ -87,8 +93,8 @@ def global_tokens(n: int, tokens: int | Iterable[int]) -> SparseTensor:
         n: length of the sequence.
         tokens: number of global tokens at the start of the sequence, or their positions; negative positions count from the end.
 
-    Shape:
-        (n, n).
+    Returns:
+        A CSR matrix of float32 ones of shape (n, n).
 
     Raises:
         RangeError: a position is outside the sequence.
@@ -114,8 +120,8 @@ def random_blocks(n: int, block: int, count: int, seed: int = 0) -> SparseTensor
         count: number of key blocks per query block.
         seed: random seed; equal arguments give equal patterns.
 
-    Shape:
-        (n, n).
+    Returns:
+        A CSR matrix of float32 ones of shape (n, n).
 
     Raises:
         SizeError: an argument is negative, or ``block`` is 0.
@@ -142,8 +148,8 @@ def bigbird(n: int, block: int = 16, global_: int | Iterable[int] = 2, random: i
             corresponds to BigBird's window of three blocks.
         seed: random seed of the random blocks.
 
-    Shape:
-        (n, n).
+    Returns:
+        A CSR matrix of float32 ones of shape (n, n).
 
     Raises:
         RangeError, SizeError: as :func:`global_tokens` and :func:`random_blocks`.
@@ -168,8 +174,8 @@ def longformer(n: int, window: int, global_: int | Iterable[int] = 0) -> SparseT
         window: number of tokens on both sides together, as in the paper: each token attends to ``window // 2`` on each side.
         global_: number of global tokens at the start of the sequence, or their positions.
 
-    Shape:
-        (n, n).
+    Returns:
+        A CSR matrix of float32 ones of shape (n, n).
 
     Raises:
         RangeError, SizeError: as :func:`sliding_window` and :func:`global_tokens`.
@@ -193,8 +199,8 @@ def block(mask: torch.Tensor | np.ndarray | Sequence[Sequence[bool]], size: int)
         mask: booleans or numbers of shape (rows, columns).
         size: number of rows and columns per block.
 
-    Shape:
-        (rows * size, columns * size).
+    Returns:
+        A CSR matrix of float32 ones of shape (rows * size, columns * size).
 
     Raises:
         SizeError: the mask does not have two dimensions, or the size is less than 1.

@@ -33,10 +33,10 @@ class SparseLinear(WithSparseWeight):
         in_features: size of the last dimension of the input.
         out_features: size of the last dimension of the output.
         bias: whether to add a bias.
-        density: share of entries to store, at random positions; the numbers of entries per row differ by at most one. For block
-            formats, the share of blocks.
-        pattern: entries to store, of shape (out_features, in_features): a sparse tensor of numscorch, torch or SciPy, or the
-            nonzeros of a dense tensor or numpy array. Its values are ignored.
+        density: share of entries to store, at random positions. The numbers of entries per row differ by at most one. In block
+            formats, it is the share of blocks; in :func:`~numscorch.NM` formats, it must be n / m.
+        pattern: entries to store, of shape (out_features, in_features): the entries of a sparse tensor of numscorch, torch or SciPy,
+            or the nonzeros of a dense tensor or numpy array. The values are ignored.
         format: storage format of the weight.
         device: only the CPU is supported.
         dtype: data type of the weight and the bias.
@@ -45,8 +45,10 @@ class SparseLinear(WithSparseWeight):
         input (\\*, in_features), output (\\*, out_features).
 
     Raises:
-        SizeError: the pattern has another shape, or the density is not between 0 and 1.
-        UnsupportedError: both or neither of density and pattern are given.
+        SizeError: a size is negative, the pattern has another shape, or the density is not between 0 and 1.
+        OperandError: the density is not a number, or the pattern is not a tensor.
+        FormatError: the format is unknown, or cannot store the pattern.
+        UnsupportedError: both or neither of density and pattern are given, or the device is not the CPU.
 
     Source: Scorch, section 5, sparse autoencoders.
 
@@ -83,9 +85,13 @@ class SparseLinear(WithSparseWeight):
             sparsifier: a callable from the weight to a boolean mask, True where a weight is kept; or the name of a registered one.
             format: storage format of the weight; defaults to the sparsifier's ``format`` if it has one, else CSR.
 
+        Returns:
+            The sparse layer.
+
         Raises:
             OperandError: ``linear`` is not a torch.nn.Linear, or ``sparsifier`` is not a sparsifier.
             SizeError: the shapes of mask and weight differ.
+            FormatError: the format cannot store the kept entries.
             UnsupportedError: the layer is not on the CPU.
 
         >>> from numscorch.sparsify import magnitude
@@ -95,12 +101,21 @@ class SparseLinear(WithSparseWeight):
         return cls._from_dense(linear, sparsifier, format)
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
-        """Return the output, (\\*, out_features)."""
+        """Return the output, (\\*, out_features).
+
+        Args:
+            input: a dense or sparse tensor (\\*, in_features) with the data type of the weight.
+
+        Raises:
+            SizeError: the last dimension is not ``in_features``.
+            UnsupportedError: the data types of input and weight differ.
+        """
         weight = self.weight.tensor
         check_dtype(self, weight, input)
         return linear(input, weight, self.bias)
 
     def extra_repr(self) -> str:
+        """Return the sizes, the density and the format that ``repr`` shows."""
         return f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}, {self._weight_summary()}"
 
 
@@ -108,16 +123,17 @@ class SparseConv2d(WithSparseWeight):
     """A convolution with a sparse weight; only the stored entries are trained.
 
     The weight is a matrix of shape (out_channels, in_channels * height * width of the kernel). It multiplies the unfolded input
-    (im2col), which takes the memory of the input times the kernel size. A 1 x 1 kernel with stride 1 and no padding needs no
-    unfolding. Give either ``density`` or ``pattern``.
+    (im2col). The unfolded input takes the memory of the input times the kernel size. A 1 x 1 kernel with stride 1 and no padding needs
+    no unfolding. Give either ``density`` or ``pattern``.
 
     Args:
         in_channels: number of input channels.
         out_channels: number of output channels.
-        kernel_size: height and width of the kernel, or one integer for both; likewise for ``stride``, ``padding`` and ``dilation``.
-        stride: step between kernel positions.
-        padding: zeros added to each side; ``"valid"`` for none; ``"same"`` to keep the input size, with stride 1 only.
-        dilation: step between kernel entries.
+        kernel_size: height and width of the kernel, or one integer for both.
+        stride: step between kernel positions, one or two integers.
+        padding: zeros added to each side, one or two integers; ``"valid"`` for none; ``"same"`` to keep the input size, with
+            stride 1 only.
+        dilation: step between kernel entries, one or two integers.
         groups: must be 1.
         bias: whether to add a bias.
         padding_mode: must be ``"zeros"``.
@@ -133,11 +149,15 @@ class SparseConv2d(WithSparseWeight):
         the sizes of ``torch.nn.Conv2d``.
 
     Raises:
-        SizeError: the pattern or the input has another shape, the density is not between 0 and 1, or the kernel exceeds the input.
-        UnsupportedError: both or neither of density and pattern are given, groups is not 1, or padding_mode is not ``"zeros"``.
+        SizeError: the pattern has another shape, the density is not between 0 and 1, a size is out of range, or the stride of
+            ``"same"`` padding is not 1.
+        OperandError: the density is not a number, or the pattern is not a tensor.
+        FormatError: the format is unknown, or cannot store the pattern.
+        UnsupportedError: both or neither of density and pattern are given, groups is not 1, padding_mode is not ``"zeros"``, or the
+            device is not the CPU.
 
-    Source: Park et al., "Faster CNNs with direct sparse convolutions and guided pruning", 2017; unlike this layer, the paper avoids
-    storing the unfolded input.
+    Source: Park et al., "Faster CNNs with direct sparse convolutions and guided pruning", 2017. The paper does not store the unfolded
+    input; this layer does.
 
     >>> layer = SparseConv2d(3, 8, 3, padding=1, density=0.1)
     >>> layer(torch.ones(2, 3, 6, 5)).shape, layer.weight.shape
@@ -193,12 +213,16 @@ class SparseConv2d(WithSparseWeight):
         Args:
             conv: the dense layer; it is not modified.
             sparsifier: a callable from the weight as a matrix (out_channels, in_channels * height * width) to a boolean mask, True
-                where a weight is kept.
+                where a weight is kept; or the name of a registered one.
             format: storage format of the matrix; defaults to the sparsifier's ``format`` if it has one, else CSR.
+
+        Returns:
+            The sparse layer.
 
         Raises:
             OperandError: ``conv`` is not a torch.nn.Conv2d, or ``sparsifier`` is not a sparsifier.
             SizeError: the shapes of mask and matrix differ.
+            FormatError: the format cannot store the kept entries.
             UnsupportedError: the layer has groups, a padding_mode other than ``"zeros"``, or is not on the CPU.
 
         >>> from numscorch.sparsify import magnitude
@@ -208,7 +232,15 @@ class SparseConv2d(WithSparseWeight):
         return cls._from_dense(conv, sparsifier, format)
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
-        """Return the output, (N, out_channels, H', W'), or without N."""
+        """Return the output, (N, out_channels, H', W') or (out_channels, H', W').
+
+        Args:
+            input: a dense tensor (N, in_channels, H, W) or (in_channels, H, W) with the data type of the weight.
+
+        Raises:
+            SizeError: the input has another shape, or the kernel exceeds the padded input.
+            UnsupportedError: the data types of input and weight differ.
+        """
         if input.ndim not in (3, 4) or input.shape[-3] != self.in_channels:
             raise SizeError(f"input has shape {tuple(input.shape)}, but the layer takes (N, {self.in_channels}, H, W), or without N")
         check_dtype(self, self.weight.values, input)
@@ -244,6 +276,7 @@ class SparseConv2d(WithSparseWeight):
         return sizes[0], sizes[1]
 
     def extra_repr(self) -> str:
+        """Return the sizes, the density and the format that ``repr`` shows."""
         text = f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}, stride={self.stride}"
         text += f", padding={self.padding}" if any(self._sides) else ""
         text += f", dilation={self.dilation}" if self.dilation != (1, 1) else ""
@@ -251,10 +284,30 @@ class SparseConv2d(WithSparseWeight):
 
 
 class SparseMultiheadAttention(WeightsFirst, torch.nn.MultiheadAttention):
-    """torch.nn.MultiheadAttention with sparse projection weights and dense attention.
+    """``torch.nn.MultiheadAttention`` with sparse projection weights; the attention itself is dense.
 
-    :meth:`from_dense` makes the module; calls match torch's module. For attention at a pattern's entries, see
-    :class:`SparseAttention`.
+    :meth:`from_dense` makes the module from a dense one. The constructor makes a module with dense projections. Calls match
+    ``torch.nn.MultiheadAttention``. For attention at the entries of a pattern, see :class:`SparseAttention`.
+
+    Args:
+        embed_dim: size of the tokens.
+        num_heads: number of heads; must divide embed_dim.
+        dropout: dropout probability of the attention probabilities in training.
+        bias: whether the projections have a bias.
+        add_bias_kv, add_zero_attn, kdim, vdim: only the defaults are supported.
+        batch_first: whether the batch dimension precedes the sequence dimension.
+        device: device of the parameters.
+        dtype: data type of the parameters.
+
+    Shape:
+        query (L, N, embed_dim), key and value (S, N, embed_dim), or all without N; with batch_first, N comes first. The output has the
+        shape of the query. The weights have shape (N, L, S), or (N, num_heads, L, S) if they are not averaged.
+
+    Raises:
+        AssertionError: num_heads does not divide embed_dim.
+        UnsupportedError: add_bias_kv, add_zero_attn, kdim or vdim is given.
+
+    Source: Vaswani and others, "Attention Is All You Need", 2017, section 3.2.
 
     >>> from numscorch.sparsify import magnitude
     >>> attend = SparseMultiheadAttention.from_dense(torch.nn.MultiheadAttention(8, 2, batch_first=True), magnitude(0.5))
@@ -263,17 +316,40 @@ class SparseMultiheadAttention(WeightsFirst, torch.nn.MultiheadAttention):
     (torch.Size([3, 6, 8]), 96)
     """
 
+    def __init__(
+        self,
+        embed_dim: int,
+        num_heads: int,
+        dropout: float = 0.0,
+        bias: bool = True,
+        add_bias_kv: bool = False,
+        add_zero_attn: bool = False,
+        kdim: int | None = None,
+        vdim: int | None = None,
+        batch_first: bool = False,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ):
+        super().__init__(embed_dim, num_heads, dropout, bias, add_bias_kv, add_zero_attn, kdim, vdim, batch_first, device, dtype)
+        check_attention(type(self), self)
+
     @classmethod
     def from_dense(cls, layer: torch.nn.MultiheadAttention, sparsifier: Sparsifier, format: Format | str | None = None) -> Self:
         """Prune the ``in_proj_weight`` of a dense module; the result shares the biases and ``out_proj`` with it.
 
         Args:
             layer: the dense module; it is not modified.
-            sparsifier: a callable from the matrix (3 * embed_dim, embed_dim) to a boolean mask, True where an entry is kept.
+            sparsifier: a callable from the matrix (3 * embed_dim, embed_dim) to a boolean mask, True where an entry is kept; or the
+                name of a registered one.
             format: storage format of the matrix; defaults to the sparsifier's ``format`` if it has one, else CSR.
+
+        Returns:
+            The module with a sparse ``in_proj_weight``.
 
         Raises:
             OperandError: ``layer`` is not a torch.nn.MultiheadAttention, or ``sparsifier`` is not a sparsifier.
+            SizeError: the shapes of mask and matrix differ.
+            FormatError: the format cannot store the kept entries.
             UnsupportedError: the layer uses kdim, vdim, add_bias_kv or add_zero_attn.
         """
         attention = cls.around(layer)
@@ -283,10 +359,17 @@ class SparseMultiheadAttention(WeightsFirst, torch.nn.MultiheadAttention):
 
     @classmethod
     def around(cls, layer: torch.nn.MultiheadAttention) -> Self:
-        """Make a module that shares all parameters and submodules of ``layer``; the output projection may be sparse.
+        """Make a module that shares all parameters and submodules of another one.
+
+        Args:
+            layer: a torch.nn.MultiheadAttention; its output projection may be sparse.
+
+        Returns:
+            The module.
 
         Raises:
-            OperandError, UnsupportedError: as :meth:`from_dense`.
+            OperandError: ``layer`` is not a torch.nn.MultiheadAttention.
+            UnsupportedError: the layer uses kdim, vdim, add_bias_kv or add_zero_attn.
         """
         check_attention(cls, layer)
         attention = cls.__new__(cls)
@@ -304,10 +387,22 @@ class SparseMultiheadAttention(WeightsFirst, torch.nn.MultiheadAttention):
         average_attn_weights: bool = True,
         is_causal: bool = False,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Compute attention with the arguments and results of torch.nn.MultiheadAttention.
+        """Compute attention with the arguments and results of ``torch.nn.MultiheadAttention``.
+
+        Args:
+            query, key, value: dense tensors; see the class for their shapes. They have the data type of the weights.
+            key_padding_mask: shape (N, S), or (S,) without N: True marks keys to ignore; floats are added to the scores.
+            need_weights: whether to return the attention probabilities.
+            attn_mask: shape (L, S) or (N * num_heads, L, S): True marks pairs to ignore; floats are added to the scores.
+            average_attn_weights: whether to average the probabilities over the heads.
+            is_causal: a hint that attn_mask is causal; it needs attn_mask.
+
+        Returns:
+            The output, and the attention probabilities or None.
 
         Raises:
-            UnsupportedError: is_causal is given without attn_mask.
+            SizeError: the last dimension of an input is not ``embed_dim``.
+            UnsupportedError: is_causal is given without attn_mask, or the data types of inputs and weights differ.
         """
         if is_causal and attn_mask is None:
             raise UnsupportedError(
@@ -344,7 +439,7 @@ class SparseMultiheadAttention(WeightsFirst, torch.nn.MultiheadAttention):
         return batch.unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
 
     def to_dense(self) -> torch.nn.MultiheadAttention:
-        """Return a torch.nn.MultiheadAttention with dense projections."""
+        """Return a ``torch.nn.MultiheadAttention`` with dense projections."""
         attention = torch.nn.MultiheadAttention.__new__(torch.nn.MultiheadAttention)
         vars(attention).update(vars(self.around(self)))
         weight: Any = self.in_proj_weight

@@ -33,22 +33,40 @@ class WeightsFirst(torch.nn.Module):
     def named_modules(
         self, memo: set[torch.nn.Module] | None = None, prefix: str = "", remove_duplicate: bool = True
     ) -> Iterator[tuple[str, torch.nn.Module]]:
-        """As in torch, except that sparse weights precede their module when a parent module lists its submodules."""
+        """Yield the names and modules of the tree, as ``torch.nn.Module.named_modules`` does.
+
+        When a parent module lists its submodules, sparse weights precede the module that holds them.
+
+        Args:
+            memo: modules that were yielded before, and are skipped.
+            prefix: prefix of all names.
+            remove_duplicate: whether to yield shared modules once.
+        """
         first = {id(weight) for weight in self._sparse_weights()} if memo is not None else ()
         yield from sorted(super().named_modules(memo, prefix, remove_duplicate), key=lambda named: id(named[1]) not in first)
 
     def named_parameters(
         self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
     ) -> Iterator[tuple[str, torch.nn.Parameter]]:
-        """As in torch, with the values of the sparse weights first."""
+        """Yield the names and parameters, as ``torch.nn.Module.named_parameters`` does, with the values of sparse weights first.
+
+        Args:
+            prefix: prefix of all names.
+            recurse: whether to include the parameters of submodules, and so the values of sparse weights.
+            remove_duplicate: whether to yield shared parameters once.
+        """
         first = {id(weight.values) for weight in self._sparse_weights()}
         yield from sorted(super().named_parameters(prefix, recurse, remove_duplicate), key=lambda named: id(named[1]) not in first)
 
     def register_parameter(self, name: str, param: torch.nn.Parameter | None) -> None:
-        """As in torch.
+        """Register a dense parameter, as ``torch.nn.Module.register_parameter`` does.
+
+        Args:
+            name: name of the parameter.
+            param: the parameter; None registers the name only.
 
         Raises:
-            UnsupportedError: ``param`` is sparse; torch.nn.utils.prune registers such parameters.
+            UnsupportedError: ``param`` is sparse. ``torch.nn.utils.prune`` registers such parameters.
         """
         if isinstance(param, SparseParameter):
             raise UnsupportedError(f"{name!r} of {type(self).__name__} is a sparse weight: {PRUNE}")
@@ -89,7 +107,7 @@ class WithSparseWeight(WeightsFirst):
         super().__setattr__(name, value)
 
     def reset_parameters(self) -> None:
-        """Draw weight and bias uniformly from +-1 / sqrt(entries per row)."""
+        """Reinitialize weight and bias: uniform between -b and b, where b is 1 / sqrt(average number of entries per row)."""
         bound = 1 / math.sqrt(max(self.weight.nnz / max(self.weight.shape[0], 1), 1))
         for values in (self.weight.values, *([] if self.bias is None else [self.bias])):
             torch.nn.init.uniform_(values, -bound, bound)
@@ -150,7 +168,7 @@ class WithSparseWeight(WeightsFirst):
         return _with_state(layer, stored.values, dense)
 
     def to_dense(self) -> Any:
-        """Return the dense module of torch.nn, with the same weight, training mode and frozen parameters."""
+        """Return the dense module of ``torch.nn`` with the same weight, training mode and frozen parameters."""
         dense: Any = self.DENSE(**self._shared_arguments(self), dtype=self.weight.dtype)
         return _with_state(dense, self.weight.tensor.detach().to_dense().reshape(dense.weight.shape), self)
 

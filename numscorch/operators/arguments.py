@@ -1,23 +1,27 @@
 """Argument handling for the operator table: torch's and numpy's argument names, and dense conversion of sparse arguments.
 
 The annotations of an implementation declare its arguments: ``SparseTensor`` must be sparse, ``Any`` may be sparse,
-``torch.Tensor`` is dense. A sparse argument for a dense parameter, such as an index or a weight, is made dense and listed
-in the ledger.
+``torch.Tensor`` is dense, ``int`` is an integer. A sparse argument for a dense parameter, such as an index or a weight, is made
+dense and listed in the ledger. Other mistakes are left to the implementation: if it fails, torch's function explains why.
 """
 
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
+from itertools import chain, repeat
 from typing import Any
 
 import torch
+from torch.nn import functional
+from torch.utils._pytree import tree_map_only
 
 from ..convert.values import densified
-from ..errors import OperandError, UnsupportedError
-from ..tensors.arrays import as_operand
-from ..tensors.parameter import unwrapped
+from ..errors import NumscorchError, OperandError, UnsupportedError
+from ..tensors.arrays import as_integer, as_operand
+from ..tensors.parameter import SparseParameter, unwrapped
 from ..tensors.sparse_tensor import SparseTensor
 from .naming import torchs, with_name
 
@@ -26,6 +30,34 @@ MAY_BE_SPARSE = ("Any", "Sequence[Any]", "SparseTensor", None)  # annotations of
 NATIVE = frozenset(
     (SparseTensor, torch.Tensor, torch.nn.Parameter, torch.Size, torch.dtype, type(None), bool, int, float, complex, str, tuple, list)
 )  # types of arguments that need no conversion
+
+
+TENSORS = (SparseTensor, SparseParameter, torch.Tensor)
+
+
+def refusal(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+    """Why torch's functions and method of this name refuse the types of arguments; an empty text if one of them takes them.
+
+    >>> refusal("dot", (torch.ones(2), 3), {})
+    "dot(): argument 'tensor' (position 2) must be Tensor, not int"
+    """
+    args, kwargs = tree_map_only(
+        TENSORS,
+        lambda tensor: torch.empty(tensor.shape, dtype=tensor.dtype, device="meta"),
+        (tuple(args), dict(kwargs)),
+        is_leaf=lambda value: isinstance(value, TENSORS),
+    )
+    reasons = []
+    for torch_function in filter(callable, (getattr(home, name, None) for home in (functional, torch, torch.Tensor))):
+        try:
+            torch_function(*args, **kwargs)
+        except (AttributeError, TypeError) as error:
+            reasons.append(f"{error}{': pass a tensor' * isinstance(error, AttributeError)}")
+        except Exception:  # of sizes, or of tensors without values
+            return ""
+        else:
+            return ""
+    return next((reason if name in reason else f"{name}(): {reason}" for reason in reasons), "")
 
 
 class Signature:
@@ -37,11 +69,12 @@ class Signature:
         count = code.co_argcount
         by_place, named = code.co_varnames[:count], code.co_varnames[: count + code.co_kwonlyargcount]
         is_variadic = bool(code.co_flags & inspect.CO_VARARGS)
-        self.name, self.by_place, self.names = name, by_place, frozenset(named)
+        self.name, self.own_name, self.by_place, self.names = name, function.__name__, by_place, frozenset(named)
         self.is_open = bool(code.co_flags & inspect.CO_VARKEYWORDS)
         self.most = 1 << 30 if is_variadic else count
         self.dense_args = is_variadic and code.co_varnames[len(named)] == "args"
         self.dense = frozenset(name for name in named if annotations.get(name) not in MAY_BE_SPARSE)
+        self.integers = frozenset(name for name in named if annotations.get(name) == "int")
         self.dense_places = tuple(at for at, own_name in enumerate(by_place) if own_name in self.dense)
         is_declared = bool(code.co_varnames) and annotations.get(code.co_varnames[0]) in ("SparseTensor", None)
         self.needs_sparse = not is_mixed and (is_declared or name.endswith("_"))  # in place, torch writes to a dense first argument
@@ -83,16 +116,32 @@ class Signature:
                 values[at] = self._dense(value)
         return values, {key: self._dense(value) if key in self.dense or key not in self.names else value for key, value in named.items()}
 
+    def explain(self, error: Exception, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        """Name the operator in an error that does not, or raise a clearer error in its place; return if the error is clear.
+
+        torch is asked about errors of types: about an OperandError for operands, and about errors that numscorch does not raise on
+        purpose, such as an AttributeError of a number in the place of a tensor. Errors of several lines show the operands.
+
+        Raises:
+            OperandError: torch refuses the types of the arguments, too.
+        """
+        is_own = isinstance(error, NumscorchError)
+        is_clear = is_own and ("\n" in str(error) or {self.name, self.own_name}.intersection(re.findall(r"\w+", str(error))))
+        is_of_types = type(error) is OperandError and error.__cause__ is None  # ``as_integer`` gives a cause
+        if not is_clear and (is_of_types or not (is_own or isinstance(error, Warning))) and (reason := refusal(self.name, args, kwargs)):
+            raise OperandError(reason) from error
+        if is_own and not is_clear:
+            error.args = (f"{self.name}: {error}",)
+
     def _dense(self, value: Any) -> Any:
         return densified(unwrapped(value), self.name, "its argument must be dense")
 
-    def of_dense(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """Call torch's function on a dense first argument; sparse arguments are made dense.
+    def of_dense(self, first: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """Call torch's method on a dense first argument; sparse arguments are made dense.
 
         Raises:
             OperandError: the first argument is not a tensor.
         """
-        first = args[0] if args else kwargs.get(self.by_place[0]) if self.by_place else None
         if not isinstance(first, torch.Tensor):
             raise OperandError(f"{self.name} of {type(first).__name__} with a SparseTensor: the first argument must be a tensor")
         torch_function = getattr(torch.Tensor, self.name, None) or torchs(self.name)
@@ -106,23 +155,29 @@ def checked(name: str, function: Callable[..., Any], is_mixed: bool = False) -> 
     """
     signature = Signature(name, function, is_mixed)
     most = 0 if signature.dense_places or signature.dense_args or signature.needs_sparse else signature.most
+    native = frozenset((SparseTensor, int)) if signature.integers else NATIVE  # other types are converted or refused
 
-    def converted(value: Any) -> Any:
-        return value if type(value) in NATIVE else as_operand(value, name)
+    def converted(parameter: str, value: Any) -> Any:
+        return as_integer(value) if parameter in signature.integers else value if type(value) in NATIVE else as_operand(value, name)
 
     @wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        if not (NATIVE.issuperset(map(type, args)) and NATIVE.issuperset(map(type, kwargs.values()))):
-            args, kwargs = tuple(map(converted, args)), {key: converted(value) for key, value in kwargs.items()}
-        is_led = not kwargs and bool(args) and type(args[0]) is SparseTensor and len(args) <= signature.most
-        if (is_led and SparseTensor not in map(type, args[1:])) or (not kwargs and 0 < len(args) <= most):
-            return function(*args)  # no argument needs a check
-        if torch.compiler.is_compiling() or signature.fits(args, kwargs):
-            return function(*args, **kwargs)
-        positional, named = signature.fitted(args, kwargs)
-        first = positional[0] if positional else named.get(signature.by_place[0]) if signature.by_place else None
-        if signature.needs_sparse and not isinstance(first, SparseTensor):
-            return signature.of_dense(args, kwargs)
-        return function(*positional, **named)
+        try:
+            if not (native.issuperset(map(type, args)) and native.issuperset(map(type, kwargs.values()))):
+                args = tuple(map(converted, chain(signature.by_place, repeat("")), args))
+                kwargs = {key: converted(key, value) for key, value in kwargs.items()}
+            is_led = not kwargs and bool(args) and type(args[0]) is SparseTensor and len(args) <= signature.most
+            if (is_led and SparseTensor not in map(type, args[1:])) or (not kwargs and 0 < len(args) <= most):
+                return function(*args)  # no argument needs a check
+            if torch.compiler.is_compiling() or signature.fits(args, kwargs):
+                return function(*args, **kwargs)
+            positional, named = signature.fitted(args, kwargs)
+            first = positional[0] if positional else named.get(signature.by_place[0]) if signature.by_place else None
+            if signature.needs_sparse and not isinstance(first, SparseTensor):
+                return signature.of_dense(first, args, kwargs)
+            return function(*positional, **named)
+        except Exception as error:
+            signature.explain(error, args, kwargs)
+            raise
 
     return with_name(call, name, function.__doc__ or f"torch's {name}, with a SparseTensor among its arguments.")

@@ -34,7 +34,25 @@ def _transposition(name: str, is_conjugate: bool, matrices: bool) -> Callable[[S
         view = transpose(input, -2, -1)
         return view.with_values(view.values.conj()) if is_conjugate and input.dtype.is_complex else view
 
-    return with_name(attribute, name, f"torch's {name}: swap the last two dimensions. Only conjugation copies values.")
+    return with_name(
+        attribute,
+        name,
+        f"""Swap the last two dimensions{", and conjugate complex entries" if is_conjugate else ""}; index arrays are shared.
+
+    Args:
+        input: a {"matrix" if matrices else "matrix, or a batch of matrices"}.
+
+    Returns:
+        A SparseTensor in the transposed format, such as CSC for CSR.
+
+    Raises:
+        SizeError: the tensor has {"not" if matrices else "fewer than"} two dimensions.
+
+    >>> import numscorch as ns
+    >>> ns.from_torch(torch.tensor([[1 + 2j, 3j]])).{name}.values
+    tensor({"[1.-2.j, 0.-3.j]" if is_conjugate else "[1.+2.j, 0.+3.j]"})
+    """,
+    )
 
 
 mT, mH, H = _transposition("mT", False, False), _transposition("mH", True, False), _transposition("H", True, True)
@@ -143,7 +161,7 @@ def contains(input: SparseTensor, element: Any) -> bool:
     return (number == 0 and input.nnz < prod(input.shape)) or bool((values_of(input) == number).any())
 
 
-def _like(make: Callable[..., torch.Tensor]) -> Callable[..., SparseTensor]:
+def _like(make: Callable[..., torch.Tensor], values: str, shown: str) -> Callable[..., SparseTensor]:
     def like(
         input: SparseTensor,
         *args: Any,
@@ -161,11 +179,44 @@ def _like(make: Callable[..., torch.Tensor]) -> Callable[..., SparseTensor]:
         return SparseTensor(input.pattern, values.requires_grad_() if requires_grad else values)
 
     return with_name(
-        like, make.__name__, f"torch's {make.__name__} at the stored entries; with ``layout=torch.strided``, a dense tensor of all entries."
+        like,
+        make.__name__,
+        f"""A tensor with the pattern of another one, whose stored entries are {values}.
+
+    Args:
+        input: a SparseTensor.
+        *args: {"``fill_value``, the number" if values == "one number" else "no further arguments"}.
+        dtype: the data type; by default, that of ``input``.
+        layout: a layout of torch, whose format the result gets; ``torch.strided`` makes a dense tensor with values at all entries.
+        requires_grad: whether the values require grad.
+        memory_format: has no effect, because values are one-dimensional.
+        **kwargs: further keyword arguments of torch's {make.__name__}.
+
+    Returns:
+        A SparseTensor, or a dense tensor with ``layout=torch.strided``.
+
+    Raises:
+        RuntimeError: torch's {make.__name__} does not support the data type, or values that are not floating-point would require grad.
+        TypeError: an argument is missing, or unknown to torch's {make.__name__}.
+        UnsupportedError: the layout has blocks, or ``device`` is "meta".
+
+    >>> A = ns.from_coo([[0, 1], [1, 0]], torch.tensor([0.5, 0.25]), (2, 2), format=ns.CSR)
+    >>> ns.{make.__name__}{shown}
+    """,
     )
 
 
-LIKE = {f"{name}_like": _like(getattr(torch, f"{name}_like")) for name in ("empty", "full", "ones", "rand", "randn", "zeros")}
+LIKE = {
+    f"{name}_like": _like(getattr(torch, f"{name}_like"), values, shown)
+    for name, values, shown in (
+        ("empty", "uninitialized", "(A).values.shape\n    torch.Size([2])"),
+        ("full", "one number", "(A, 3).values\n    tensor([3., 3.])"),
+        ("ones", "1", "(A).values\n    tensor([1., 1.])"),
+        ("rand", "uniform random numbers from [0, 1)", "(A).values.shape\n    torch.Size([2])"),
+        ("randn", "standard normal random numbers", "(A).values.shape\n    torch.Size([2])"),
+        ("zeros", "0", "(A).values\n    tensor([0., 0.])"),
+    )
+}
 
 
 class VectorEntry(torch.Tensor):
@@ -314,26 +365,93 @@ PROPERTIES.update(
         "_nnz": lambda A: partial(stored, A),
     }
 )
+
+
+def _attribute(name: str, function: Callable[..., Any], texts: Sequence[str], more: str = "") -> Callable[..., Any]:
+    """A function of one tensor; ``texts``: summary, description of the result, call and result of an example for the tensor A."""
+    return with_name(
+        function,
+        name,
+        f"""{texts[0]}.
+
+    Args:
+        input: a SparseTensor.{more}
+
+    Returns:
+        {texts[1]}.
+
+    Raises:
+        OperandError: there are further arguments.
+
+    >>> A = ns.from_torch(torch.eye(2))
+    >>> {texts[2]}
+    {texts[3]}
+    """,
+    )
+
+
 ATTRIBUTES: dict[str, Callable[..., Any]] = {
     **{name: _new_tensor(name) for name in ("new_empty", "new_full", "new_ones", "new_tensor", "new_zeros")},
     **LIKE,
     "adjoint": mH,
-    "clone": lambda input, *, memory_format=None: SparseTensor(input.pattern, input._values.clone()),
+    "clone": _attribute(
+        "clone",
+        lambda input, *, memory_format=None: SparseTensor(input.pattern, input._values.clone()),
+        (
+            "Copy the values; the index arrays are shared, because they never change",
+            "A SparseTensor; gradients flow to ``input``",
+            "ns.clone(A).values.data_ptr() == A.values.data_ptr()",
+            "False",
+        ),
+        "\n        memory_format: has no effect, because values are one-dimensional.",
+    ),
     "contiguous": lambda input, *, memory_format=None: input,
     "cpu": lambda input: input,
     "cuda": lambda input, *args, **kwargs: input.to("cuda"),
-    "detach": lambda input: SparseTensor(input.pattern, input._values.detach()),
+    "detach": _attribute(
+        "detach",
+        lambda input: SparseTensor(input.pattern, input._values.detach()),
+        (
+            "The tensor without its autograd history; it shares the values and the index arrays",
+            "A SparseTensor whose values do not require grad",
+            "ns.detach(ns.ones_like(A, requires_grad=True)).requires_grad",
+            "False",
+        ),
+    ),
     "element_size": lambda input: input.values.element_size(),
-    "get_device": lambda input: -1,
-    "is_complex": lambda input: input.dtype.is_complex,
+    "get_device": _attribute(
+        "get_device", lambda input: -1, ("The number of the device: -1, which is the CPU in torch", "-1", "ns.get_device(A)", "-1")
+    ),
+    "is_complex": _attribute(
+        "is_complex",
+        lambda input: input.dtype.is_complex,
+        ("Whether the values are complex", "True or False", "ns.is_complex(A), ns.is_complex(1j * A)", "(False, True)"),
+    ),
     "is_contiguous": lambda input, memory_format=None: True,
-    "is_floating_point": lambda input: input.dtype.is_floating_point,
+    "is_floating_point": _attribute(
+        "is_floating_point",
+        lambda input: input.dtype.is_floating_point,
+        (
+            "Whether the values are real floating-point numbers",
+            "True or False",
+            "ns.is_floating_point(A), ns.is_floating_point(A.long())",
+            "(True, False)",
+        ),
+    ),
     "is_shared": lambda input: all(array.is_shared() for array in _arrays(input)),
-    "is_signed": lambda input: input.dtype.is_signed,
+    "is_signed": _attribute(
+        "is_signed",
+        lambda input: input.dtype.is_signed,
+        ("Whether the data type of the values has a sign", "True or False", "ns.is_signed(A), ns.is_signed(A.bool())", "(True, False)"),
+    ),
     "item": item,
     "ndimension": lambda input: input.ndim,
     "nelement": lambda input: prod(input.shape),
-    "numel": lambda input: prod(input.shape),
+    "numel": _attribute(
+        "numel",
+        lambda input: prod(input.shape),
+        ("The number of entries, stored or not", "An integer; ``A.nnz`` is the number of stored entries", "ns.numel(A), A.nnz", "(4, 2)"),
+    ),
     "register_hook": register_hook,
     "retain_grad": lambda input: input.values.retain_grad(),
     "share_memory_": share_memory_,

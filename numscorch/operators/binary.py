@@ -26,14 +26,35 @@ from .reshaping import expand, normalize_dim
 from .statistics import norm, power
 
 
-def _quotient(name: str) -> Callable[..., Any]:
+def _quotient(name: str, meaning: str, shown: str, of_zero: str = "; DivisionError if an integer is divided by 0") -> Callable[..., Any]:
     torch_function = getattr(torch, name)
 
     def function(input: Any, other: Any) -> Any:
         return _by_entries(torch_function, name, input, other)
 
     return with_name(
-        function, name, f"torch's {name} at the first tensor's entries; like div, it does not compute 0 / 0 at unstored entries."
+        function,
+        name,
+        f"""{meaning}.
+
+    If ``input`` is sparse, the result has its pattern{of_zero and ", and 0 / 0 is not computed at unstored entries"}.
+
+    Args:
+        input: a tensor, sparse or dense, or a number.
+        other: a tensor that broadcasts with ``input``, or a number.
+
+    Returns:
+        A SparseTensor, or a dense tensor if ``input`` is not sparse.
+
+    Raises:
+        RuntimeError: torch's {name} does not support the data types{of_zero}.
+        SizeError: the shapes do not broadcast.
+        TypeError: an operand is neither a tensor nor a number.
+        UnsupportedError: only ``other`` is sparse, within ``ns.strict()``.
+
+    >>> ns.{name}(ns.from_torch(torch.tensor([0, 7, -7])), 2).to_dense()
+    tensor({shown})
+    """,
     )
 
 
@@ -52,15 +73,28 @@ def _by_entries(function: Callable[..., torch.Tensor], name: str, input: Any, ot
 
 
 def div(input: Any, other: Any, *, rounding_mode: str | None = None) -> Any:
-    """The quotient at the numerator's entries; 0 / 0 is not computed at unstored entries.
+    """Divide two operands element-wise.
+
+    If ``input`` is sparse, the result has its pattern, and 0 / 0 is not computed at unstored entries.
 
     Args:
-        input: the numerator, sparse or dense.
-        other: the denominator: sparse, dense or a number.
+        input: the numerator: a tensor, sparse or dense, or a number.
+        other: the denominator: a tensor that broadcasts with ``input``, or a number.
         rounding_mode: None, "floor" or "trunc", as in torch.
+
+    Returns:
+        A SparseTensor, or a dense tensor if ``input`` is not sparse.
 
     Raises:
         DivisionError: an integer is divided by 0 and rounded.
+        OperandError: an operand is neither a tensor nor a number.
+        RuntimeError: the rounding mode is unknown.
+        SizeError: the shapes do not broadcast.
+
+    >>> import numscorch as ns
+    >>> A = ns.from_torch(torch.tensor([[0.0, 2.0], [3.0, 0.0]]), ns.CSR)
+    >>> ns.div(A, 2).values, ns.div(A, 2, rounding_mode="floor").values
+    (tensor([1.0000, 1.5000]), tensor([1., 1.]))
     """
     if rounding_mode is None:
         return true_div(input, other)
@@ -82,14 +116,27 @@ def _expand_to_common(name: str, input: SparseTensor, other: Sequence[int]) -> S
 
 
 def masked_fill(input: Any, mask: Any, value: Any) -> Any:
-    """Fill entries where a mask is True; sparse if the mask is sparse or the value is 0.
+    """Replace entries by a number where a mask is True.
+
+    The result is sparse if the number is 0 or the mask is sparse. A dense mask with another number makes the result dense.
+
+    Args:
+        input: a tensor, sparse or dense.
+        mask: a tensor of bool values that broadcasts with ``input``.
+        value: a number, or a tensor without dimensions.
+
+    Returns:
+        A SparseTensor, or a dense tensor.
 
     Raises:
         OperandError: the mask is not a tensor.
+        RuntimeError: the mask is not boolean, or the shapes of dense operands do not broadcast.
+        SizeError: the shapes of sparse operands do not broadcast.
+        UnsupportedError: the result would be dense, within ``ns.strict()``.
 
     >>> import numscorch as ns
     >>> A = ns.from_torch(torch.eye(2))
-    >>> masked_fill(A, torch.tensor([True, False]), 0).values, masked_fill(A, A > 0, 5).values
+    >>> ns.masked_fill(A, torch.tensor([True, False]), 0).values, ns.masked_fill(A, A > 0, 5).values
     (tensor([0., 1.]), tensor([5., 5.]))
     """
     if not isinstance(input, SparseTensor):
@@ -108,15 +155,50 @@ def masked_fill(input: Any, mask: Any, value: Any) -> Any:
 
 
 def isclose(input: Any, other: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> torch.Tensor:
-    """Whether entries are close; dense, because entries that neither tensor stores are close."""
+    """Whether ``|input - other| <= atol + rtol * |other|`` at each entry; dense, because entries that neither tensor stores are close.
+
+    Args:
+        input: a tensor, sparse or dense.
+        other: a tensor of the same data type that broadcasts with ``input``.
+        rtol: the relative tolerance.
+        atol: the absolute tolerance.
+        equal_nan: whether two NaN are close.
+
+    Returns:
+        A dense tensor of bool values.
+
+    Raises:
+        RuntimeError: the data types differ, or the shapes do not broadcast.
+        TypeError: an operand is not a tensor.
+        UnsupportedError: within ``ns.strict()``, because the result is dense.
+
+    >>> import numscorch as ns
+    >>> A = ns.from_torch(torch.eye(2))
+    >>> ns.isclose(A, 1.1 * A, rtol=0.01)
+    tensor([[False,  True],
+            [ True, False]])
+    """
     return torch.isclose(densified(input, "isclose"), densified(other, "isclose"), rtol, atol, equal_nan)
 
 
 def isin(elements: Any, test_elements: Any, *, assume_unique: bool = False, invert: bool = False) -> Any:
-    """Whether each entry is one of the test elements; sparse if unstored entries give False.
+    """Whether each entry is one of the test elements.
+
+    Args:
+        elements: a tensor, sparse or dense, or a number.
+        test_elements: a tensor, sparse or dense, a list or a number; the unstored entries of a sparse tensor are 0.
+        assume_unique: whether the elements of each tensor are unique; it can speed up torch's computation.
+        invert: whether to test that an entry is none of the test elements.
+
+    Returns:
+        A SparseTensor of bool values with the pattern of ``elements`` if unstored entries give False; else a dense tensor.
+
+    Raises:
+        RuntimeError: the values are complex.
+        UnsupportedError: unstored entries give True, within ``ns.strict()``.
 
     >>> import numscorch as ns
-    >>> isin(ns.from_torch(torch.tensor([[0.0, 2.0], [3.0, 0.0]])), torch.tensor([2.0])).values
+    >>> ns.isin(ns.from_torch(torch.tensor([[0.0, 2.0], [3.0, 0.0]])), torch.tensor([2.0])).values
     tensor([ True, False])
     """
     tested = _elements(test_elements)
@@ -138,7 +220,7 @@ def _elements(elements: Any) -> torch.Tensor:
 # ---- losses and distances of two sparse tensors, or of a sparse and a dense tensor
 
 
-def _dense_loss(name: str) -> Callable[..., Any]:
+def _dense_loss(name: str, options: str = "``reduction``", shown: str = "") -> Callable[..., Any]:
     """A loss of a sparse and a dense tensor, computed densely: its intermediate values are dense in any case."""
     torch_loss = getattr(functional, name)
 
@@ -147,7 +229,34 @@ def _dense_loss(name: str) -> Callable[..., Any]:
             raise UnsupportedError(f"{name} of two sparse tensors: make one dense with .to_dense()")
         return torch_loss(densified(input, name), densified(target, name), *args, **kwargs)
 
-    return with_name(function, name, f"torch.nn.functional.{name} of a sparse and a dense tensor; the sparse one is made dense.")
+    return with_name(
+        function,
+        name,
+        f"""torch.nn.functional.{name} of a sparse and a dense tensor; the sparse one is made dense.
+
+    Args:
+        input: a tensor, sparse or dense.
+        target: a tensor, sparse if ``input`` is dense.
+        *args, **kwargs: {options}, as in torch.nn.functional.
+
+    Returns:
+        A dense tensor.
+
+    Raises:
+        RuntimeError: the shapes do not broadcast, or the data type is not supported.
+        TypeError: an operand is not a tensor, or an argument is unknown.
+        UnsupportedError: both tensors are sparse; or within ``ns.strict()``, because a tensor is made dense.
+
+    """
+        + (
+            f""">>> A, target = ns.from_torch(torch.tensor([0.0, 1.0])), torch.tensor([0.5, 1.0])
+    >>> ns.{name}(A, target, reduction="none")
+    tensor({shown})
+    """
+            if shown
+            else ""
+        ),
+    )
 
 
 def _difference_loss(name: str) -> Callable[..., Any]:
@@ -182,15 +291,25 @@ def _difference_loss(name: str) -> Callable[..., Any]:
 
 
 def cosine_similarity(x1: Any, x2: Any, dim: int = 1, eps: float = 1e-8) -> torch.Tensor:
-    """The cosine similarity of vectors along a dimension of the broadcast shape; dense.
+    """The cosine similarity of vectors along a dimension of the broadcast shape.
+
+    Args:
+        x1: a tensor of floating-point values, sparse or dense.
+        x2: a tensor that broadcasts with ``x1``.
+        dim: the dimension.
+        eps: the smallest norm of a vector; smaller norms are replaced by it.
+
+    Returns:
+        A dense tensor without the dimension ``dim``.
 
     Raises:
         RangeError: the broadcast shape has no such dimension.
         SizeError: the tensors do not broadcast.
+        UnsupportedError: the values are integers.
 
     >>> import numscorch as ns
     >>> A = ns.from_torch(torch.tensor([[3.0, 0.0], [4.0, 0.0]]))
-    >>> cosine_similarity(A, torch.tensor([1.0, 1.0]), dim=0)
+    >>> ns.cosine_similarity(A, torch.tensor([1.0, 1.0]), dim=0)
     tensor([0.9899, 0.0000])
     """
     shape = broadcast_shape("cosine_similarity", x1.shape, x2.shape)
@@ -208,20 +327,53 @@ def _length(tensor: Any, dim: int, size: int) -> Any:
 
 
 def dist(input: Any, other: Any, p: float = 2) -> Any:
-    """The norm of the difference of two tensors."""
+    """The norm of the difference of two tensors.
+
+    Args:
+        input: a tensor of floating-point values, sparse or dense.
+        other: a tensor that broadcasts with ``input``, or a number.
+        p: the order of the norm; not negative if both operands are sparse.
+
+    Returns:
+        A dense tensor without dimensions.
+
+    Raises:
+        SizeError: the shapes do not broadcast.
+        UnsupportedError: both operands are sparse, and ``p`` is negative or the values are integers.
+
+    >>> import numscorch as ns
+    >>> A = ns.from_torch(torch.tensor([[3.0, 0.0], [4.0, 0.0]]))
+    >>> ns.dist(A, 2 * A)
+    tensor(5.)
+    """
     gap = sub(input, other)
     return norm(gap, p) if isinstance(gap, SparseTensor) else torch.linalg.vector_norm(gap, p)
 
 
 def cdist(x1: Any, x2: Any, p: float = 2.0, compute_mode: str | None = None) -> torch.Tensor:
-    """The Euclidean distance of each row of one matrix from each row of another; dense.
+    """The Euclidean distance of each row of one matrix from each row of another.
 
     It is computed from the matrix product, as torch does for many rows. In float32, distances below about 1e-3 of the rows'
     norms are lost to rounding.
 
+    Args:
+        x1: a matrix of shape (m, k), sparse or dense.
+        x2: a matrix of shape (n, k), sparse or dense.
+        p: the order of the norm; only 2 is supported.
+        compute_mode: has no effect.
+
+    Returns:
+        A dense tensor of shape (m, n).
+
     Raises:
-        SizeError: an operand is not a matrix.
+        SizeError: an operand is not a matrix, or the rows differ in size.
         UnsupportedError: ``p`` is not 2.
+
+    >>> import numscorch as ns
+    >>> A = ns.from_torch(torch.tensor([[3.0, 0.0], [0.0, 4.0]]))
+    >>> ns.cdist(A, A)
+    tensor([[0., 5.],
+            [5., 0.]])
     """
     if p != 2:
         raise UnsupportedError(f"cdist with p={p} of a SparseTensor: use p=2, or .to_dense()")
@@ -235,16 +387,25 @@ def cdist(x1: Any, x2: Any, p: float = 2.0, compute_mode: str | None = None) -> 
 
 
 BINARY: dict[str, Callable[..., Any]] = {
-    **{name: _quotient(name) for name in ("remainder", "fmod", "floor_divide", "bitwise_left_shift", "bitwise_right_shift")},
+    "remainder": _quotient("remainder", "The remainder of a division, with the sign of the divisor", "[0, 1, 1]"),
+    "fmod": _quotient("fmod", "The remainder of a division, with the sign of the dividend", "[ 0,  1, -1]"),
+    "floor_divide": _quotient("floor_divide", "The quotient, rounded down", "[ 0,  3, -4]"),
+    "bitwise_left_shift": _quotient(
+        "bitwise_left_shift", "Shift the bits of integers to the left: input * 2**other", "[  0,  28, -28]", ""
+    ),
+    "bitwise_right_shift": _quotient("bitwise_right_shift", "Shift the bits of integers to the right", "[ 0,  1, -2]", ""),
     "div": div,
     "isclose": isclose,
     "isin": isin,
     "masked_fill": masked_fill,
     **{name: _difference_loss(name) for name in ("mse_loss", "l1_loss", "huber_loss", "smooth_l1_loss")},
-    **{
-        name: _dense_loss(name)
-        for name in ("binary_cross_entropy", "binary_cross_entropy_with_logits", "cross_entropy", "kl_div", "poisson_nll_loss")
-    },
+    "binary_cross_entropy": _dense_loss("binary_cross_entropy", "``weight`` and ``reduction``"),
+    "binary_cross_entropy_with_logits": _dense_loss(
+        "binary_cross_entropy_with_logits", "``weight``, ``reduction`` and ``pos_weight``", "[0.6931, 0.3133]"
+    ),
+    "cross_entropy": _dense_loss("cross_entropy", "``weight``, ``ignore_index``, ``reduction`` and ``label_smoothing``"),
+    "kl_div": _dense_loss("kl_div", "``reduction`` and ``log_target``", "[-0.3466, -1.0000]"),
+    "poisson_nll_loss": _dense_loss("poisson_nll_loss", "``log_input``, ``full``, ``eps`` and ``reduction``", "[1.0000, 1.7183]"),
     "cdist": cdist,
     "cosine_similarity": cosine_similarity,
     "dist": dist,

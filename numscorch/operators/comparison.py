@@ -27,9 +27,10 @@ from ..tensors.arrays import as_integer
 from ..tensors.coordinate_order import sorted_columns
 from ..tensors.modes import as_numpy, made_outside
 from ..tensors.packing import check_countable, coordinates, entry_columns, has_gaps, of_entries
+from ..tensors.parameter import SparseParameter
 from ..tensors.restriction import entries_of, has_fibres
 from ..tensors.sparse_tensor import SparseTensor
-from ..tensors.validate import disorder
+from ..tensors.validate import disorder, validate
 from .attributes import LIKE
 from .elementwise import add
 from .indexing import narrow
@@ -42,7 +43,23 @@ ROWS = lru_cache(maxsize=64)(lambda order: Format("d" * (order - 1) + "s"))  # s
 
 
 def equal(input: Any, other: Any) -> bool:
-    """Whether shapes and nonzero entries are equal, independent of the formats."""
+    """Whether two tensors have the same shape and the same nonzero entries; formats and data types may differ.
+
+    Args:
+        input: a tensor, sparse or dense.
+        other: a tensor, sparse or dense.
+
+    Returns:
+        True or False.
+
+    Raises:
+        AttributeError: an operand is not a tensor.
+
+    >>> import numscorch as ns
+    >>> A = ns.from_torch(torch.eye(2))
+    >>> ns.equal(A, torch.eye(2)), ns.equal(A, 2 * A)
+    (True, False)
+    """
     if tuple(input.shape) != tuple(other.shape):
         return False
     if isinstance(input, SparseTensor) and isinstance(other, SparseTensor) and input.pattern is other.pattern:
@@ -59,9 +76,26 @@ def _nonzeros(tensor: Any) -> SparseTensor:
 def allclose(input: Any, other: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> bool:
     """Whether ``|input - other| <= atol + rtol * |other|`` at every entry.
 
+    For two sparse tensors, the stored entries of both are compared; otherwise, the sparse one is made dense.
+
+    Args:
+        input: a tensor, sparse or dense.
+        other: a tensor that broadcasts with ``input``.
+        rtol: the relative tolerance.
+        atol: the absolute tolerance.
+        equal_nan: whether two NaN are close.
+
+    Returns:
+        True or False.
+
+    Raises:
+        RuntimeError: the shapes do not broadcast; SizeError if both tensors are sparse.
+        TypeError: an operand is not a tensor.
+        UnsupportedError: one tensor is dense, within ``ns.strict()``.
+
     >>> import numscorch as ns
     >>> A = ns.from_torch(torch.eye(2))
-    >>> allclose(A, torch.eye(2)), allclose(A, A + A)
+    >>> ns.allclose(A, torch.eye(2)), ns.allclose(A, A + A)
     (True, False)
     """
     with torch.no_grad():
@@ -73,19 +107,31 @@ def allclose(input: Any, other: Any, rtol: float = 1e-05, atol: float = 1e-08, e
 
 
 def topk(input: SparseTensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
-    """The k largest or smallest entries along a dimension and their indices, dense; unstored entries are 0.
+    """The k largest or smallest entries along a dimension, and their indices; unstored entries are 0.
 
     As in torch, the choice among equal entries is unspecified.
+
+    Args:
+        input: a SparseTensor.
+        k: the number of entries.
+        dim: the dimension.
+        largest: True for the largest entries, False for the smallest ones.
+        sorted: whether the entries are in descending order, or in ascending order if ``largest`` is False.
+
+    Returns:
+        A named tuple of two dense tensors, ``values`` and ``indices``, whose dimension ``dim`` has size k.
 
     Complexity:
         O(nnz + n k log n) for a result with n k values, and a conversion if the dimension is not the last one that the format stores.
 
     Raises:
         OperandError: k is not an integer.
+        RangeError: the dimension does not exist.
+        RuntimeError: the values are complex.
         SizeError: the dimension has fewer than k entries, or the result exceeds the memory limit.
 
     >>> import numscorch as ns
-    >>> topk(ns.from_torch(torch.tensor([[0.0, -1.0, 5.0]])), 2).values
+    >>> ns.topk(ns.from_torch(torch.tensor([[0.0, -1.0, 5.0]])), 2).values
     tensor([[5., 0.]])
     """
     k = as_integer(k)
@@ -284,7 +330,32 @@ def _extreme_of(name: str, is_largest: bool) -> Callable[..., Any]:
         results = _extreme(input, dim, is_largest)
         return getattr(torch.return_types, name)(results if keepdim else (result.squeeze(dim) for result in results))
 
-    return with_name(extreme, name, f"torch.{name} of all entries, stored or not; with ``dim``, values and indices.")
+    return with_name(
+        extreme,
+        name,
+        f"""The {name}imum of all entries, along a dimension, or of two tensors element-wise; unstored entries are 0.
+
+    Args:
+        input: a SparseTensor; with a tensor as ``other``, either tensor may be dense.
+        other: a dimension, or a second tensor for the element-wise {name}imum; None for the {name}imum of all entries.
+        keepdim: whether to keep the dimension with size 1.
+        dim: the dimension, if it is given by keyword.
+
+    Returns:
+        For all entries, a dense tensor without dimensions. For a dimension, a named tuple of two dense tensors, ``values`` and
+        ``indices``; among equal entries, the index is that of the first one. For two tensors, the result of ``{name}imum``.
+
+    Raises:
+        OperandError: the dimension is not an integer.
+        RangeError: the dimension does not exist.
+        SizeError: the dimension has no entries.
+        UnsupportedError: the values are complex.
+
+    >>> A = ns.from_torch(torch.tensor([[0.0, 2.0], [3.0, 4.0]]))
+    >>> ns.{name}(A), ns.{name}(A, 1).values, ns.{name}(A, 1).indices
+    {"(tensor(4.), tensor([2., 4.]), tensor([1, 1]))" if is_largest else "(tensor(0.), tensor([0., 3.]), tensor([0, 0]))"}
+    """,
+    )
 
 
 def _index_of(name: str, is_largest: bool) -> Callable[..., Any]:
@@ -294,11 +365,52 @@ def _index_of(name: str, is_largest: bool) -> Callable[..., Any]:
         index = _extreme(input, dim, is_largest)[1]
         return index if keepdim else index.squeeze(dim)
 
-    return with_name(places, name, f"torch's {name}: the index of the first extreme entry, stored or not.")
+    return with_name(
+        places,
+        name,
+        f"""The index of the first {"largest" if is_largest else "smallest"} entry; unstored entries are 0.
+
+    Args:
+        input: a SparseTensor.
+        dim: the dimension; None for the index in the flattened tensor.
+        keepdim: whether to keep the reduced dimensions with size 1.
+
+    Returns:
+        A dense int64 tensor.
+
+    Raises:
+        RangeError: the dimension does not exist.
+        SizeError: the dimension has no entries.
+        UnsupportedError: the values are complex.
+
+    >>> A = ns.from_torch(torch.tensor([[0.0, 2.0], [3.0, 4.0]]))
+    >>> ns.{name}(A), ns.{name}(A, 1)
+    {"(tensor(3), tensor([1, 1]))" if is_largest else "(tensor(0), tensor([0, 0]))"}
+    """,
+    )
 
 
 def aminmax(input: SparseTensor, *, dim: int | None = None, keepdim: bool = False) -> Any:
-    """The smallest and largest entries, stored or not, of the tensor or along a dimension."""
+    """The smallest and the largest entry of a tensor or along a dimension; unstored entries are 0.
+
+    Args:
+        input: a SparseTensor.
+        dim: the dimension; None for all entries.
+        keepdim: whether to keep the reduced dimensions with size 1.
+
+    Returns:
+        A named tuple of two tensors, ``min`` and ``max``; dense if at most one dimension remains.
+
+    Raises:
+        RangeError: the dimension does not exist.
+        SizeError: the reduced dimensions have no entries.
+        UnsupportedError: the values are complex.
+
+    >>> import numscorch as ns
+    >>> smallest, largest = ns.aminmax(ns.from_torch(torch.tensor([[0.0, 2.0], [3.0, 4.0]])), dim=1)
+    >>> smallest, largest
+    (tensor([0., 3.]), tensor([2., 4.]))
+    """
     return torch.return_types.aminmax((amin(input, dim, keepdim), amax(input, dim, keepdim)))
 
 
@@ -311,6 +423,9 @@ def ordered(A: SparseTensor) -> SparseTensor:
     Unordered levels are sorted and become ordered. Unchecked arrays are validated, and entries with equal coordinates are
     summed. The pattern caches the check and the sorting. The first call takes O(nnz), or O(nnz log nnz) if it sorts.
 
+    Raises:
+        FormatError: index arrays that were not checked are invalid.
+
     >>> import numscorch as ns
     >>> A = ns.from_csr([0, 3], [2, 0, 2], [1.0, 2.0, 3.0], (1, 3), assume_sorted=True, check_invariants=False)
     >>> ordered(A).to_scipy().indices.tolist(), ordered(A).values.tolist()
@@ -318,6 +433,7 @@ def ordered(A: SparseTensor) -> SparseTensor:
     """
     target, derived = sorted_format(A.format), A.pattern.derived
     is_new = not {"disorder", ("moved", target), ("converted", target)} & derived.keys()
+    A.pattern.remember("valid", lambda: validate(A.pattern, order=False))  # kernels don't check coordinates
     if is_new and sorts(A.pattern, target) and can_copy(plain := A.values.detach()):
         result = to_format(SparseTensor.trusted(A.pattern, plain), target)  # kernels sum repeated coordinates
         if result.pattern.nnz == A.pattern.nnz and (("moved", target) in derived or "disorder" in derived):
@@ -331,7 +447,21 @@ def ordered(A: SparseTensor) -> SparseTensor:
 
 
 def coalesce(input: Any) -> Any:
-    """Sort coordinates, and sum entries with equal coordinates; calls ``input.coalesce()``, also for torch's sparse tensors.
+    """Sort coordinates, and sum entries with equal coordinates, by calling ``input.coalesce()``.
+
+    Args:
+        input: a SparseTensor, or a torch COO tensor.
+
+    Returns:
+        A tensor of the argument's type and shape with sorted, unique coordinates; the argument itself if its coordinates are sorted
+        and unique. Unordered levels of a SparseTensor become ordered.
+
+    Raises:
+        FormatError: the index arrays of a SparseTensor that was created with ``check_invariants=False`` are invalid.
+        RuntimeError: a torch tensor is not a COO tensor.
+
+    Complexity:
+        O(nnz) to check a new pattern, and O(nnz log nnz) to sort it; both are cached with the pattern.
 
     >>> import numscorch as ns
     >>> A = ns.from_torch(torch.eye(2))
@@ -342,28 +472,47 @@ def coalesce(input: Any) -> Any:
 
 
 def sort(input: Any, *args: Any, **kwargs: Any) -> Any:
-    """Sort the coordinates in each row of a SparseTensor; other tensors go to torch.sort.
+    """Sort the coordinates in each row of a SparseTensor, like :func:`coalesce`; for torch's tensors, call ``torch.sort``.
+
+    Args:
+        input: a SparseTensor or a torch tensor.
+        args, kwargs: further arguments of ``torch.sort``, for torch's tensors only.
+
+    Returns:
+        A SparseTensor with sorted, unique coordinates, or the values and indices that ``torch.sort`` returns.
 
     Raises:
-        UnsupportedError: further arguments are given with a SparseTensor; they concern values, but only coordinates are sorted.
+        FormatError: as for :func:`coalesce`.
+        UnsupportedError: further arguments are given with a SparseTensor.
 
     >>> import numscorch as ns
     >>> A = ns.from_torch(torch.eye(2), "(i, j) -> (i: dense, j: compressed(ordered=False))")
     >>> ns.sort(A).format.name, ns.sort(torch.tensor([2, 1])).values
     ('CSR', tensor([1, 2]))
     """
-    if not isinstance(input, SparseTensor):
+    if not isinstance(input, SparseTensor | SparseParameter):
         return torch.sort(input, *args, **kwargs)
     if args or kwargs:
         raise UnsupportedError("sort of a SparseTensor puts the coordinates of each row in order, and takes nothing else: sort A.values")
-    return ordered(input)
+    return input.coalesce()
 
 
 def eliminate_zeros(input: Any) -> Any:
-    """The tensor without stored zeros, in the same format; unlike SciPy's method, it changes nothing in place. O(nnz).
+    """Remove stored zeros. Unlike SciPy's method, it returns a new tensor.
 
-    Returns the tensor itself if it stores no zero, and dense tensors unchanged. Formats with blocks, diagonals or fixed
-    lengths still store some zeros, next to other entries. Gradients flow to the remaining values.
+    Formats with blocks, diagonals or fixed lengths still store some zeros, next to other entries. Gradients flow to the remaining values.
+
+    Args:
+        input: a SparseTensor, a torch sparse tensor of any layout, or a strided tensor.
+
+    Returns:
+        A tensor of the argument's type, shape and format; the argument itself if it stores no zeros, or is strided.
+
+    Raises:
+        OperandError: more than one argument is given.
+
+    Complexity:
+        O(nnz).
 
     >>> import numscorch as ns
     >>> A = ns.from_coo([[0, 1], [1, 0]], torch.tensor([0.0, 2.0]), (2, 2), ns.CSR)

@@ -4,22 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import wraps
+from inspect import Signature, signature
 from math import prod
 from typing import Any
 
 import numpy as np
 import torch
 
-from ..convert.construct import from_coo, from_torch, owned
+from ..convert.construct import from_coo, from_entries, from_torch, owned
 from ..convert.conversions import to_format
-from ..errors import SizeError, UnsupportedError
+from ..errors import OperandError, SizeError, UnsupportedError
 from ..frontend.datatypes import result_type
 from ..ir.format import CSR, Format, as_format
 from ..ir.level import INT64_MAX
 from ..machine.memory import check_entries
-from ..tensors.arrays import as_indices, as_integers, as_operand, as_shape, as_tensor, check_values
+from ..tensors.arrays import as_indices, as_integers, as_operand, as_shape, as_tensor, check_dtype, check_values
 from ..tensors.graph_breaks import graph_break
-from ..tensors.modes import as_numpy
+from ..tensors.modes import as_numpy, on_cpu
 from ..tensors.packing import index_dtype_for
 from ..tensors.sparse_tensor import SparseTensor
 from ..tensors.torch_layouts import TorchLayout, quietly
@@ -58,7 +59,7 @@ def in_formats(
 
 
 def _tensor_options(name: str, kwargs: dict[str, Any], refused: tuple[str, ...]) -> dict[str, Any]:
-    """Check ``device=``, refuse arguments that only torch's tensors support, and return the remaining arguments."""
+    """Check ``device=`` and ``dtype=``, refuse arguments that only torch's tensors support, and return the remaining arguments."""
     for other in refused:
         given = kwargs.pop(other, None)
         if given is not None and given is not False:
@@ -66,6 +67,7 @@ def _tensor_options(name: str, kwargs: dict[str, Any], refused: tuple[str, ...])
     device = kwargs.pop("device", None)
     if device is not None and torch.device(device).type != "cpu":
         raise UnsupportedError(f"{name} with format= on {device}: numscorch runs on the CPU, so leave device= out")
+    check_dtype(kwargs.get("dtype"))
     return kwargs
 
 
@@ -83,17 +85,31 @@ def _sizes(sizes: tuple[Any, ...], size: Any) -> tuple[int, ...]:
 
 @in_formats(torch.eye)
 def eye(n: int, m: int | None = None, *, format: Format, dtype: torch.dtype | None = None, requires_grad: bool = False) -> SparseTensor:
-    """torch.eye; with ``format=`` an (n, m) SparseTensor that stores the diagonal's ones. O(min(n, m)).
+    """Create a matrix with ones on the diagonal, and store these ones; without ``format=``, call ``torch.eye``.
+
+    Args:
+        n: the number of rows.
+        m: the number of columns; by default n.
+        format: the result's format.
+        dtype: the data type of the values; torch's default data type by default.
+        requires_grad: whether the result's values are a new leaf that requires grad.
+
+    Returns:
+        A SparseTensor of shape (n, m).
 
     Raises:
-        SizeError: the entries are larger than the memory limit.
+        FormatError: the format is not a format of matrices.
+        SizeError: a size is negative or not an integer, or the entries exceed the memory limit.
+        UnsupportedError: an unsupported data type, a device other than the CPU, or an argument that only torch's tensors support.
+
+    Complexity:
+        O(min(n, m)), and O(n) or O(m) if the outermost level of the format is dense.
 
     >>> import numscorch as ns
     >>> ns.eye(3, format=ns.CSR)
     SparseTensor(CSR, shape=(3, 3), nnz=3, density=0.333, float32, int32 indices)
     """
-    ones = torch.ones((), dtype=dtype)
-    return diags(ones, 0, (n, n if m is None else m), format=format, requires_grad=requires_grad)
+    return diags(torch.ones((), dtype=dtype), 0, (n, n if m is None else m), format=format, requires_grad=requires_grad)
 
 
 @graph_break
@@ -106,22 +122,28 @@ def diags(
     dtype: torch.dtype | None = None,
     requires_grad: bool = False,
 ) -> SparseTensor:
-    """A matrix with the given diagonals, like ``scipy.sparse.diags_array``; gradients flow to the diagonals.
+    """Create a matrix from diagonals, like ``scipy.sparse.diags_array``; gradients flow to the diagonals.
 
-    Every element of a diagonal is stored, zeros included. Diagonals with one offset are summed.
+    Every element of a diagonal is stored, zeros included. Diagonals with the same offset are summed.
 
     Args:
-        diagonals: for one offset, a vector or a number; for several, a sequence of vectors and numbers. A diagonal starts in the
-            first row or column of the matrix, and a number is repeated along it.
+        diagonals: for one offset, a vector or a number; for several, a sequence of vectors and numbers. A vector has the length of
+            its diagonal; a number is repeated along it.
         offsets: column minus row of each diagonal: an integer or a sequence of integers.
-        shape: (rows, columns); by default that of the square matrix which the first diagonal fits.
+        shape: (rows, columns); by default that of the square matrix that the first diagonal fits.
         format: the result's format.
-        dtype: data type of the values; by default the common type of the diagonals.
+        dtype: the data type of the values; by default the common type of the diagonals.
         requires_grad: whether the result's values are a new leaf that requires grad.
 
+    Returns:
+        A SparseTensor of the given shape.
+
     Raises:
-        SizeError: a diagonal lies outside of the matrix or has another length, the numbers of diagonals and offsets differ, or the
-            entries are larger than the memory limit.
+        FormatError: the format is not a format of matrices.
+        OperandError: an offset is not an integer.
+        SizeError: the shape has not two dimensions, a diagonal lies outside of the matrix or has another length, the numbers of
+            diagonals and offsets differ, or the entries exceed the memory limit.
+        UnsupportedError: a diagonal is not a vector of numbers, or the data type is not supported.
 
     >>> import numscorch as ns
     >>> ns.diags([1.0, [-2.0, -3.0, -4.0], 1.0], [-1, 0, 1], (3, 3)).to_dense()
@@ -135,11 +157,14 @@ def diags(
     if len(rows) != len(at) or not rows:
         raise SizeError(f"diags of {len(rows)} diagonals at {len(at)} offsets: give one offset for each diagonal, and at least one")
     size = as_shape((len(rows[0]) + abs(at[0]),) * 2 if shape is None else shape)
+    if len(size) != 2:
+        raise SizeError(f"diags of shape {size}: the result is a matrix, so give (rows, columns)")
     lengths = [min(size[0] + min(k, 0), size[1] - max(k, 0)) for k in at]
     for row, k, length in zip(rows, at, lengths, strict=True):
         if length < 0 or row.shape not in ((1,), (length,)):
             raise SizeError(f"a diagonal of shape {tuple(row.shape)} at offset {k} of a matrix {size}: that diagonal has {length} entries")
     kind = result_type((row.dtype, 1) for row in rows) if dtype is None else dtype
+    check_dtype(kind)
     format = as_format(format)
     _check_room(sum(lengths), size, kind, format, "ns.from_coo stores only the given entries")
     values = torch.cat([row.to(kind).expand(length) for row, length in zip(rows, lengths, strict=True)])
@@ -151,9 +176,25 @@ def diags(
 
 @in_formats(public("diag"))
 def diag(input: Any, diagonal: int = 0, *, format: Format, requires_grad: bool = False) -> SparseTensor:
-    """torch.diag; with ``format=`` a SparseTensor: the matrix with a vector on a diagonal, or the diagonal of a matrix.
+    """Create a matrix with a vector on a diagonal, or extract a diagonal of a matrix, like ``torch.diag``.
 
-    Without ``format=``, the result is sparse if the argument is. Every element of a dense vector is stored, zeros included.
+    Every element of a strided vector is stored, zeros included. Gradients flow to the argument.
+
+    Args:
+        input: a vector of shape (n,) or a matrix: a SparseTensor, or a torch tensor of any layout.
+        diagonal: column minus row of the diagonal.
+        format: the result's format. Without it, the result of a strided tensor is strided, and that of a sparse tensor is sparse.
+        requires_grad: whether the result's values are a new leaf that requires grad.
+
+    Returns:
+        A SparseTensor: for a vector, a matrix of shape (n + k, n + k), where k is the absolute value of ``diagonal``; for a matrix,
+        a vector with the elements of the diagonal.
+
+    Raises:
+        FormatError: the format has another number of dimensions than the result.
+        OperandError: ``diagonal`` is not an integer.
+        SizeError: the entries exceed the memory limit.
+        UnsupportedError: a device other than the CPU, or an argument that only torch's tensors support.
 
     >>> import numscorch as ns
     >>> ns.diag(torch.tensor([2.0, 0.0, 1.0]), format=ns.CSR)
@@ -167,7 +208,24 @@ def diag(input: Any, diagonal: int = 0, *, format: Format, requires_grad: bool =
 
 @in_formats(torch.tensor)
 def tensor(data: Any, *, format: Format, dtype: torch.dtype | None = None, requires_grad: bool = False) -> SparseTensor:
-    """torch.tensor; with ``format=`` a SparseTensor of the nonzero entries. O(size).
+    """Create a SparseTensor that stores the nonzero elements of some data; without ``format=``, call ``torch.tensor``.
+
+    Args:
+        data: nested lists of numbers, or a NumPy array.
+        format: the result's format.
+        dtype: the data type of the values; by default that of the data, as in ``torch.tensor``.
+        requires_grad: whether the result's values are a new leaf that requires grad.
+
+    Returns:
+        A SparseTensor of the data's shape.
+
+    Raises:
+        FormatError: the format has another number of dimensions, or can't store the entries.
+        OperandError: the data is an array of SciPy; :func:`from_scipy` converts it.
+        UnsupportedError: the data type is not supported, a device other than the CPU, or an argument that only torch's tensors support.
+
+    Complexity:
+        O(number of elements).
 
     >>> import numscorch as ns
     >>> ns.tensor([[0, 1.5], [2, 0]], format=ns.CSC).values
@@ -179,7 +237,24 @@ def tensor(data: Any, *, format: Format, dtype: torch.dtype | None = None, requi
 
 @in_formats(torch.zeros)
 def zeros(*sizes: Any, size: Any = None, format: Format, dtype: torch.dtype | None = None, requires_grad: bool = False) -> SparseTensor:
-    """torch.zeros; with ``format=`` a SparseTensor without entries, or one of stored zeros if the format stores every coordinate.
+    """Create a SparseTensor without entries; without ``format=``, call ``torch.zeros``.
+
+    A format that stores every coordinate, such as ``"dd"``, stores zeros.
+
+    Args:
+        sizes: the shape, as separate integers or as a sequence.
+        size: the shape by keyword, instead of ``sizes``.
+        format: the result's format.
+        dtype: the data type of the values; torch's default data type by default.
+        requires_grad: whether the result's values are a new leaf that requires grad.
+
+    Returns:
+        A SparseTensor.
+
+    Raises:
+        FormatError: the format has another number of dimensions.
+        SizeError: a size is negative or not an integer, or the dense levels of the format exceed the memory limit.
+        UnsupportedError: an unsupported data type, a device other than the CPU, or an argument that only torch's tensors support.
 
     >>> import numscorch as ns
     >>> ns.zeros(2, 3, format=ns.CSC)
@@ -191,7 +266,20 @@ def zeros(*sizes: Any, size: Any = None, format: Format, dtype: torch.dtype | No
 
 @in_formats(torch.empty, ("out", "layout", "names", "pin_memory", "memory_format"))
 def empty(*sizes: Any, size: Any = None, format: Format, dtype: torch.dtype | None = None, requires_grad: bool = False) -> SparseTensor:
-    """torch.empty; with ``format=`` the same as :func:`zeros`, like ``torch.empty(layout=torch.sparse_csr)``.
+    """Create a SparseTensor without entries, like :func:`zeros`; without ``format=``, call ``torch.empty``.
+
+    Args:
+        sizes: the shape, as separate integers or as a sequence.
+        size: the shape by keyword, instead of ``sizes``.
+        format: the result's format.
+        dtype: the data type of the values; torch's default data type by default.
+        requires_grad: whether the result's values are a new leaf that requires grad.
+
+    Returns:
+        A SparseTensor. Values in formats that store every coordinate are 0.
+
+    Raises:
+        FormatError, SizeError, UnsupportedError: as for :func:`zeros`.
 
     >>> import numscorch as ns
     >>> ns.empty(2, 3, format=ns.CSR).nnz
@@ -202,13 +290,25 @@ def empty(*sizes: Any, size: Any = None, format: Format, dtype: torch.dtype | No
 
 @in_formats(torch.full)
 def full(size: Any, fill_value: Any, *, format: Format, dtype: torch.dtype | None = None, requires_grad: bool = False) -> SparseTensor:
-    """torch.full; with ``format=`` a SparseTensor that stores every entry, including explicit zeros. O(size).
+    """Create a SparseTensor that stores every element, zeros included; without ``format=``, call ``torch.full``.
 
-    Use it if most entries are dropped later; :func:`zeros` stores no entries.
+    Args:
+        size: the shape, or the length of a vector.
+        fill_value: the value of every element.
+        format: the result's format.
+        dtype: the data type of the values; by default that of ``fill_value``, as in ``torch.full``.
+        requires_grad: whether the result's values are a new leaf that requires grad.
+
+    Returns:
+        A SparseTensor.
 
     Raises:
-        FormatError: the format cannot store some entries.
-        SizeError: the entries are larger than the memory limit.
+        FormatError: the format has another number of dimensions, or can't store every element, such as :func:`NM`.
+        SizeError: a size is negative or not an integer, or the entries exceed the memory limit.
+        UnsupportedError: an unsupported data type, a device other than the CPU, or an argument that only torch's tensors support.
+
+    Complexity:
+        O(number of elements).
 
     >>> import numscorch as ns
     >>> ns.full((2, 2), 3.5, format=ns.CSR).values
@@ -222,64 +322,110 @@ def full(size: Any, fill_value: Any, *, format: Format, dtype: torch.dtype | Non
 
 @in_formats(torch.ones)
 def ones(*sizes: Any, size: Any = None, format: Format, dtype: torch.dtype | None = None, requires_grad: bool = False) -> SparseTensor:
-    """torch.ones; with ``format=`` a SparseTensor that stores every entry, like :func:`full`.
+    """Create a SparseTensor that stores a one for every element; without ``format=``, call ``torch.ones``.
+
+    Args:
+        sizes: the shape, as separate integers or as a sequence.
+        size: the shape by keyword, instead of ``sizes``.
+        format: the result's format.
+        dtype: the data type of the values; torch's default data type by default.
+        requires_grad: whether the result's values are a new leaf that requires grad.
+
+    Returns:
+        A SparseTensor.
+
+    Raises:
+        FormatError, SizeError, UnsupportedError: as for :func:`full`.
+
+    Complexity:
+        O(number of elements).
 
     >>> import numscorch as ns
     >>> ns.ones(2, 3, format=ns.COO(2)).nnz
     6
     """
-    dtype = torch.get_default_dtype() if dtype is None else dtype
-    return full(_sizes(sizes, size), 1, format=format, dtype=dtype, requires_grad=requires_grad)
+    return full(_sizes(sizes, size), 1.0, format=format, dtype=dtype, requires_grad=requires_grad)
 
 
 @in_formats(torch.rand)
-def rand(*sizes: Any, format: Format, **options: Any) -> SparseTensor:
-    """torch.rand; with ``format=`` and ``density=`` a SparseTensor of uniform values from 0 to 1 at random coordinates.
+def rand(
+    *sizes: Any,
+    size: Any = None,
+    density: float | None = None,
+    format: Format,
+    generator: torch.Generator | None = None,
+    dtype: torch.dtype | None = None,
+    requires_grad: bool = False,
+) -> SparseTensor:
+    """Create a SparseTensor of uniform values in [0, 1) at random coordinates; without ``format=``, call ``torch.rand``.
 
     Args:
-        sizes: the shape: one by one, as a sequence, or as ``size=``.
-        format: the format. Block and diagonal formats also store zeros around the entries.
-        density: the fraction of stored entries: ``round(density * size)`` entries, drawn uniformly without replacement.
-        generator: draws the coordinates, then the values; defaults to torch's generator (``torch.manual_seed``).
-        dtype, requires_grad: properties of the values.
+        sizes: the shape, as separate integers or as a sequence.
+        size: the shape by keyword, instead of ``sizes``.
+        density: the fraction of elements to store, required. For n elements, ``round(density * n)`` are drawn uniformly without
+            replacement.
+        format: the result's format. Block and diagonal formats also store zeros around the entries.
+        generator: a ``torch.Generator`` that draws the coordinates, then the values; by default torch's generator.
+        dtype: the data type of the values, a floating-point type; torch's default data type by default.
+        requires_grad: whether the result's values are a new leaf that requires grad.
+
+    Returns:
+        A SparseTensor.
 
     Raises:
-        FormatError: the format cannot store the drawn entries.
-        SizeError: the density is not between 0 and 1, the entries exceed the memory limit, or the size overflows int64.
-        UnsupportedError: density is missing.
+        FormatError: the format has another number of dimensions, or can't store the drawn entries.
+        SizeError: the density is not between 0 and 1, the entries exceed the memory limit, or int64 can't count the elements.
+        UnsupportedError: ``density`` is missing, or given without ``format``; an unsupported data type; a device other than the CPU; or
+            an argument that only torch's tensors support.
 
-    Time O(nnz log nnz), memory O(nnz), independent of the shape.
+    Complexity:
+        Time O(nnz log nnz) and memory O(nnz) for formats without dense levels.
 
     >>> import numscorch as ns
     >>> ns.rand(1000, 2000, density=0.01, format=ns.CSR)
     SparseTensor(CSR, shape=(1000, 2000), nnz=20000, density=0.01, float32, int32 indices)
     """
-    return _random(torch.rand, sizes, format, **options)
+    return _random(torch.rand, _sizes(sizes, size), density, format, generator, dtype, requires_grad)
 
 
 @in_formats(torch.randn)
-def randn(*sizes: Any, format: Format, **options: Any) -> SparseTensor:
-    """torch.randn; with ``format=`` and ``density=`` a SparseTensor of normal values at random coordinates; see :func:`rand`.
+def randn(
+    *sizes: Any,
+    size: Any = None,
+    density: float | None = None,
+    format: Format,
+    generator: torch.Generator | None = None,
+    dtype: torch.dtype | None = None,
+    requires_grad: bool = False,
+) -> SparseTensor:
+    """Create a SparseTensor of normally distributed values at random coordinates; without ``format=``, call ``torch.randn``.
+
+    Args:
+        sizes, size, density, format, generator, dtype, requires_grad: as for :func:`rand`.
+
+    Returns:
+        A SparseTensor. The values have mean 0 and variance 1.
+
+    Raises:
+        FormatError, SizeError, UnsupportedError: as for :func:`rand`.
 
     >>> import numscorch as ns
     >>> ns.randn(50, 50, 50, density=0.001, format=ns.CSF(3)).nnz
     125
     """
-    return _random(torch.randn, sizes, format, **options)
+    return _random(torch.randn, _sizes(sizes, size), density, format, generator, dtype, requires_grad)
 
 
 def _random(
     draw: Constructor,
-    sizes: tuple[Any, ...],
+    shape: tuple[int, ...],
+    density: float | None,
     format: Format,
-    *,
-    size: Any = None,
-    density: float | None = None,
-    generator: torch.Generator | None = None,
-    dtype: torch.dtype | None = None,
-    requires_grad: bool = False,
+    generator: torch.Generator | None,
+    dtype: torch.dtype | None,
+    requires_grad: bool,
 ) -> SparseTensor:
-    name, shape = getattr(draw, "__name__", ""), _sizes(sizes, size)
+    name = getattr(draw, "__name__", "")
     if density is None:
         raise UnsupportedError(f"{name} with format= needs to know how many entries to store: give density=, the fraction to store")
     if not 0 <= density <= 1:
@@ -345,21 +491,31 @@ def sparse_coo_tensor(
     check_invariants: bool | None = None,
     is_coalesced: bool | None = None,
 ) -> SparseTensor:
-    """torch.sparse_coo_tensor; with ``format=`` a SparseTensor. Gradients flow to the values.
+    """Create a SparseTensor from coordinates and values; without ``format=``, call ``torch.sparse_coo_tensor``.
+
+    Gradients flow to the values.
 
     Args:
-        indices: coordinates of shape (sparse_dim, nnz) in any order; values of equal coordinates are summed.
+        indices: coordinates of shape (sparse_dim, nnz) in any order; values at equal coordinates are summed.
         values: shape (nnz, \\*); further dimensions are the tensor's last dimensions.
-        size: the shape; defaults to the smallest shape that contains the coordinates.
-        format: the format.
-        dtype: the values' data type; defaults to that of ``values``.
+        size: the shape; by default the smallest shape that contains the coordinates.
+        format: the result's format.
+        dtype: the data type of the values; by default that of ``values``.
         requires_grad: whether the result's values are a new leaf that requires grad.
-        check_invariants: ``False`` skips the range check of coordinates.
-        is_coalesced: whether coordinates are sorted and unique.
+        check_invariants: False skips the range check of coordinates. Kernels access memory through them without bounds checks.
+        is_coalesced: True if coordinates are sorted and unique; other coordinates then raise FormatError.
+
+    Returns:
+        A SparseTensor.
 
     Raises:
-        FormatError: a coordinate is out of range, or ``is_coalesced`` is given for unsorted coordinates.
-        SizeError: lengths disagree.
+        FormatError: a coordinate is not an integer or out of range, ``is_coalesced`` is given for unsorted coordinates, or the
+            format has another number of dimensions or can't store the entries.
+        SizeError: shapes disagree.
+        UnsupportedError: the values have an unsupported data type, device or layout, or an argument that only torch's tensors support.
+
+    Complexity:
+        O(nnz log nnz), or O(nnz) for sorted coordinates.
 
     >>> import numscorch as ns
     >>> ns.sparse_coo_tensor([[0, 1, 1], [2, 0, 0]], [1.0, 2.0, 3.0], (2, 3), format=ns.CSR).values
@@ -379,8 +535,9 @@ def sparse_coo_tensor(
         places = np.indices(dense_shape).reshape(len(dense_shape), -1)
         full = np.concatenate([np.repeat(full, places.shape[1], axis=1), np.tile(places, len(entries))]).astype(full.dtype)
     layout_format = TorchLayout(torch.sparse_coo, sparse=table.shape[0], dense=len(dense_shape)).format
-    is_checked = check_invariants is not False
-    tensor = from_coo(full, entries.reshape(-1), shape, layout_format, assume_sorted=bool(is_coalesced), check_invariants=is_checked)
+    suggestion = "without is_coalesced=True, they are sorted and summed" if is_coalesced else None
+    is_checked, flat = check_invariants is not False, entries.reshape(-1)
+    tensor = on_cpu(from_entries, full, flat, shape, layout_format, suggestion, check_invariants=is_checked, copy=True)
     return trained(to_format(tensor, format), requires_grad)
 
 
@@ -389,8 +546,11 @@ def _values(values: Any, dtype: torch.dtype | None) -> torch.Tensor:
     return tensor.to(tensor.dtype if dtype is None else dtype, copy=not isinstance(values, torch.Tensor))  # copies as torch does
 
 
-def _compressed(torch_constructor: Constructor, first: str = "compressed_indices", second: str = "plain_indices") -> Constructor:
-    """A constructor for one of torch's compressed layouts; ``first`` and ``second`` name its index arrays."""
+def _compressed(torch_constructor: Constructor, first: str, second: str, texts: tuple[str, str, str], example: str) -> Constructor:
+    """A constructor for one of torch's compressed layouts.
+
+    ``first`` and ``second`` name its index arrays. ``texts`` describes these arrays and the values.
+    """
 
     def construct(
         starts: Any,
@@ -402,7 +562,7 @@ def _compressed(torch_constructor: Constructor, first: str = "compressed_indices
         dtype: torch.dtype | None = None,
         requires_grad: bool = False,
         check_invariants: bool | None = None,
-        **layout: Any,
+        layout: torch.layout | None = None,
     ) -> SparseTensor:
         entries, is_checked = _values(values, dtype), check_invariants is not False
         arrays = as_indices(starts, first), as_indices(coordinates, second)
@@ -411,27 +571,113 @@ def _compressed(torch_constructor: Constructor, first: str = "compressed_indices
                 f"{torch_constructor.__name__} takes {first}, {second} and values of at least one dimension each, and a size of two"
             )
         shape = () if size is None else (as_shape(size),)
-        native = quietly(lambda: torch_constructor(*arrays, entries.detach(), *shape, check_invariants=False, **layout))
+        native = quietly(lambda: torch_constructor(*arrays, entries.detach(), *shape, check_invariants=False, layout=layout))
         tensor = from_torch(native, copy=False, check_invariants=is_checked).with_values(entries.reshape(-1))
         return trained(owned(to_format(tensor, format), *arrays), requires_grad)
 
+    names = {"starts": first, "coordinates": second}
+    arguments = Signature([given.replace(name=names.get(name, name)) for name, given in signature(construct).parameters.items()])
+
     def by_name(*args: Any, **kwargs: Any) -> Any:
-        return construct(*args, **{{first: "starts", second: "coordinates"}.get(name, name): value for name, value in kwargs.items()})
+        try:
+            given = arguments.bind(*args, **kwargs)
+        except TypeError as error:
+            raise OperandError(f"{torch_constructor.__name__} with format=: {error}") from error
+        return construct(*given.args, **given.kwargs)
 
-    doc = f"""torch.{torch_constructor.__name__}; with ``format=`` a SparseTensor. Gradients flow to the values.
+    doc = f"""Create a SparseTensor from the arrays of a torch layout; without ``format=``, call ``torch.{torch_constructor.__name__}``.
 
-    {first}, {second} and values are as torch documents them, including batches and dense dimensions. A tensor of values is not
-    copied if the format stores the same array.
+    Gradients flow to the values. A tensor of values is not copied if the format stores the same array.
+
+    Args:
+        args: ``{first}``, ``{second}``, ``values`` and ``size``, in this order.
+        {first}: {texts[0]}.
+        {second}: {texts[1]}.
+        values: {texts[2]}. Batch and dense dimensions are optional.
+        size: the shape; by default the smallest shape that contains the entries.
+        format: the result's format.
+        dtype: the data type of the values; by default that of ``values``.
+        requires_grad: whether the result's values are a new leaf that requires grad.
+        check_invariants: False skips the validation of the index arrays. Kernels access memory through them without bounds checks.
+        layout: torch's layout of the arrays, such as ``torch.sparse_csr``; only :func:`sparse_compressed_tensor` needs it.
+        kwargs: the arguments above, by name.
+
+    Returns:
+        A SparseTensor.
 
     Raises:
-        FormatError: the index arrays violate the layout's invariants.
+        FormatError: the index arrays violate the layout, or the format has another number of dimensions or can't store the entries.
+        OperandError: an argument is missing or unknown.
         SizeError: shapes disagree.
+        UnsupportedError: the values have an unsupported data type, device or layout, or an argument that only torch's tensors support.
+
+    >>> import torch, numscorch as ns
+    >>> ns.{torch_constructor.__name__}{example}
     """
     return in_formats(torch_constructor, UNPINNED)(with_name(by_name, torch_constructor.__name__, doc))
 
 
-sparse_compressed_tensor = _compressed(torch.sparse_compressed_tensor)
-sparse_csr_tensor = _compressed(torch.sparse_csr_tensor, "crow_indices", "col_indices")
-sparse_csc_tensor = _compressed(torch.sparse_csc_tensor, "ccol_indices", "row_indices")
-sparse_bsr_tensor = _compressed(torch.sparse_bsr_tensor, "crow_indices", "col_indices")
-sparse_bsc_tensor = _compressed(torch.sparse_bsc_tensor, "ccol_indices", "row_indices")
+NNZ, BLOCKS = r"shape (\*batch, nnz, \*dense)", r"shape (\*batch, blocks, block height, block width, \*dense)"
+
+sparse_compressed_tensor = _compressed(
+    torch.sparse_compressed_tensor,
+    "compressed_indices",
+    "plain_indices",
+    (
+        r"the start of each row, column, row of blocks or column of blocks, and the end of the last; integers of shape (\*batch, n + 1)",
+        r"the column or row of each value or block; integers of shape (\*batch, nnz)",
+        rf"{NNZ}; for layouts of blocks, {BLOCKS}",
+    ),
+    """([0, 1, 3], [2, 0, 1], [1.0, 2.0, 3.0], (2, 3), layout=torch.sparse_csr, format=ns.CSR)
+    SparseTensor(CSR, shape=(2, 3), nnz=3, density=0.5, float32, int64 indices)""",
+)
+sparse_csr_tensor = _compressed(
+    torch.sparse_csr_tensor,
+    "crow_indices",
+    "col_indices",
+    (
+        r"the start of each row, and the end of the last; integers of shape (\*batch, rows + 1)",
+        r"the column of each value, increasing within a row; integers of shape (\*batch, nnz)",
+        NNZ,
+    ),
+    """([0, 1, 3], [2, 0, 1], [1.0, 2.0, 3.0], (2, 3), format=ns.CSR).to_dense()
+    tensor([[0., 0., 1.],
+            [2., 3., 0.]])""",
+)
+sparse_csc_tensor = _compressed(
+    torch.sparse_csc_tensor,
+    "ccol_indices",
+    "row_indices",
+    (
+        r"the start of each column, and the end of the last; integers of shape (\*batch, columns + 1)",
+        r"the row of each value, increasing within a column; integers of shape (\*batch, nnz)",
+        NNZ,
+    ),
+    """([0, 1, 2, 3], [1, 1, 0], [2.0, 3.0, 1.0], (2, 3), format=ns.CSC).to_dense()
+    tensor([[0., 0., 1.],
+            [2., 3., 0.]])""",
+)
+sparse_bsr_tensor = _compressed(
+    torch.sparse_bsr_tensor,
+    "crow_indices",
+    "col_indices",
+    (
+        r"the start of each row of blocks, and the end of the last; integers of shape (\*batch, rows of blocks + 1)",
+        r"the column of each block, counted in blocks; integers of shape (\*batch, blocks)",
+        BLOCKS,
+    ),
+    """([0, 1], [1], torch.ones(1, 2, 2), (2, 4), format=ns.BCSR(2, 2))
+    SparseTensor(BCSR(2, 2), shape=(2, 4), nnz=4, density=0.5, float32, int64 indices)""",
+)
+sparse_bsc_tensor = _compressed(
+    torch.sparse_bsc_tensor,
+    "ccol_indices",
+    "row_indices",
+    (
+        r"the start of each column of blocks, and the end of the last; integers of shape (\*batch, columns of blocks + 1)",
+        r"the row of each block, counted in blocks; integers of shape (\*batch, blocks)",
+        BLOCKS,
+    ),
+    """([0, 1], [1], torch.ones(1, 2, 2), (4, 2), format=ns.CSC)
+    SparseTensor(CSC, shape=(4, 2), nnz=4, density=0.5, float32, int64 indices)""",
+)

@@ -48,16 +48,10 @@ def as_own(value: Any) -> Any:
 
 
 def _joined(name: str, left: Any, right: Any) -> Any:
-    """Evaluate an operator of two tensors or numbers.
-
-    Raises:
-        OperandError: an operand is a list or a tuple.
-    """
+    """Evaluate an operator of two tensors or numbers."""
     if type(left) is SparseTensor and type(right) is SparseTensor and left.pattern is right.pattern and name in AT_ENTRIES:
         return SparseTensor(left.pattern, AT_ENTRIES[name](left._values, right._values))
     left_order, right_order = getattr(left, "ndim", 0), getattr(right, "ndim", 0)
-    if listed := [operand for operand in (left, right) if isinstance(operand, list | tuple)]:
-        raise OperandError(f"operators take tensors and numbers, not {type(listed[0]).__name__}: wrap it with torch.tensor(x)")
     if not (left_order and right_order):
         return _evaluated(name, left, right)
     text, value, is_dense = _statement(name, left_order, right_order)
@@ -129,7 +123,22 @@ def _scaled(operation: Callable[..., Tensor], tensor: Any, number: Any) -> Any:
 
 
 def add(input: Any, other: Any, *, alpha: float = 1) -> Any:
-    """input + alpha * other, for any mix of sparse and dense tensors and numbers.
+    """Add two operands: input + alpha * other.
+
+    The sum of two sparse tensors stores the entries of both. With a dense tensor or a number, the sum is dense.
+
+    Args:
+        input: a tensor, sparse or dense, or a number.
+        other: a tensor that broadcasts with ``input``, or a number.
+        alpha: a factor of ``other``.
+
+    Returns:
+        A SparseTensor if both operands are sparse, else a dense tensor.
+
+    Raises:
+        OperandError: an operand is neither a tensor nor a number.
+        SizeError: the shapes do not broadcast.
+        UnsupportedError: an operand is a number, within ``ns.strict()``, because the result is dense.
 
     >>> import torch, numscorch as ns
     >>> A = ns.from_torch(torch.tensor([[0.0, 2.0], [3.0, 0.0]]), ns.CSR)
@@ -140,12 +149,55 @@ def add(input: Any, other: Any, *, alpha: float = 1) -> Any:
 
 
 def sub(input: Any, other: Any, *, alpha: float = 1) -> Any:
-    """input - alpha * other."""
+    """Subtract an operand from another: input - alpha * other.
+
+    The difference of two sparse tensors stores the entries of both. With a dense tensor or a number, the difference is dense.
+
+    Args:
+        input: a tensor, sparse or dense, or a number.
+        other: a tensor that broadcasts with ``input``, or a number.
+        alpha: a factor of ``other``.
+
+    Returns:
+        A SparseTensor if both operands are sparse, else a dense tensor.
+
+    Raises:
+        OperandError: an operand is neither a tensor nor a number.
+        RuntimeError: both operands are boolean tensors, as in torch.
+        SizeError: the shapes do not broadcast.
+        UnsupportedError: an operand is a number, within ``ns.strict()``, because the result is dense.
+
+    >>> import torch, numscorch as ns
+    >>> A = ns.from_torch(torch.tensor([[0.0, 2.0], [3.0, 0.0]]), ns.CSR)
+    >>> ns.sub(3 * A, A, alpha=2).values
+    tensor([2., 3.])
+    """
     return _joined("sub", input, other) if alpha == 1 else _evaluated("sub", input, other, alpha=alpha)
 
 
 def mul(input: Any, other: Any) -> Any:
-    """The element-wise product; nonzero only where both operands store an entry."""
+    """Multiply two operands element-wise.
+
+    The product stores an entry where each sparse operand stores one. Infinite and NaN entries of a dense operand do not add entries.
+
+    Args:
+        input: a tensor, sparse or dense, or a number.
+        other: a tensor that broadcasts with ``input``, or a number.
+
+    Returns:
+        A SparseTensor; with a number, it has the tensor's pattern.
+
+    Raises:
+        OperandError: an operand is neither a tensor nor a number.
+        SizeError: the shapes do not broadcast.
+        UnsupportedError: an integer does not fit the data type of an integer tensor.
+
+    >>> import torch, numscorch as ns
+    >>> A = ns.from_torch(torch.tensor([[0.0, 2.0], [3.0, 0.0]]), ns.CSR)
+    >>> ns.mul(A, torch.tensor([10.0, 1.0])).to_dense()
+    tensor([[ 0.,  2.],
+            [30.,  0.]])
+    """
     if getattr(input, "ndim", 0) and getattr(other, "ndim", 0):
         return _joined("mul", input, other)
     scaled = _scaled(torch.mul, input, other)
@@ -161,10 +213,24 @@ def div(input: Any, other: Any) -> Any:
 
 
 def pow(input: Any, exponent: Any) -> Any:
-    """Raise each entry to a power; dense unless the exponent is a positive number.
+    """Raise each entry to a power.
+
+    The result is sparse if the exponent is a positive number. Other exponents, also tensors, make the result dense.
+
+    Args:
+        input: a tensor, sparse or dense, or a number.
+        exponent: a number, or a tensor that broadcasts with ``input``.
+
+    Returns:
+        A SparseTensor with the pattern of ``input``, or a dense tensor.
+
+    Raises:
+        RuntimeError: the shapes do not broadcast, or an integer is raised to a negative integer power.
+        TypeError: an operand is neither a tensor nor a number.
+        UnsupportedError: the result would be dense, within ``ns.strict()``.
 
     >>> import numscorch as ns
-    >>> pow(ns.from_torch(torch.tensor([[0.0, 3.0]])), 2).values
+    >>> ns.pow(ns.from_torch(torch.tensor([[0.0, 3.0]])), 2).values
     tensor([9.])
     """
     if isinstance(input, SparseTensor) and isinstance(exponent, int | float) and exponent > 0:
@@ -183,28 +249,133 @@ def _comparison(name: str) -> Callable[..., Any]:
         return _joined(name, input, other).to(torch.bool)
 
     return with_name(
-        comparison, name, f"Compare element-wise: input {COMPARISONS[name]} other. The result is dense if it is True for two zeros."
+        comparison,
+        name,
+        f"""Compare two operands element-wise: input {COMPARISONS[name]} other.
+
+    For two sparse tensors, the result is {"dense, because two zeros give True" if getattr(operator, name)(0, 0) else "sparse"}.
+    For a sparse tensor and a number, it is dense if the comparison of 0 with the number gives True.
+
+    Args:
+        input: a tensor, sparse or dense.
+        other: a tensor that broadcasts with ``input``, or a number.
+
+    Returns:
+        A SparseTensor or a dense tensor of bool values.
+
+    Raises:
+        OperandError: an operand is neither a tensor nor a number.
+        SizeError: the shapes do not broadcast.
+        UnsupportedError: {"" if name in ("eq", "ne") else "values are complex; or "}all tensors are sparse but the result would be dense,
+            within ``ns.strict()``.
+
+    >>> A, B = ns.from_torch(torch.tensor([0.0, 1.0, 2.0])), ns.from_torch(torch.tensor([0.0, 2.0, 1.0]))
+    >>> ns.{name}(A, B){"" if getattr(operator, name)(0, 0) else ".to_dense()"}
+    tensor([{", ".join(f"{getattr(operator, name)(a, b)!s:>5}" for a, b in ((0, 0), (1, 2), (2, 1)))}])
+    """,
     )
 
 
-def _pair(name: str) -> Callable[..., Any]:
+PAIR_MEANINGS = {  # what a function of two tensors computes, the entries of its result ("": dense), and the result of an example
+    "atan2": ("The angle of the point (other, input) in radians, between -pi and pi", "both", "[ 0.0000, -0.9828]"),
+    "copysign": ("The absolute value of ``input`` with the sign of ``other``", "``input``", "[0., 3.]"),
+    "fmax": ("The larger of two entries; if one of them is NaN, the other one", "both", "[4., 2.]"),
+    "fmin": ("The smaller of two entries; if one of them is NaN, the other one", "both", "[ 0., -3.]"),
+    "hypot": ("The hypotenuse of a right triangle: the square root of input**2 + other**2", "both", "[4.0000, 3.6056]"),
+    "logaddexp": ("The logarithm of exp(input) + exp(other)", "", "[4.0181, 2.0067]"),
+    "logaddexp2": ("The logarithm to base 2 of 2**input + 2**other", "", "[4.0875, 2.0444]"),
+    "maximum": ("The larger of two entries; NaN if one of them is NaN", "both", "[4., 2.]"),
+    "minimum": ("The smaller of two entries; NaN if one of them is NaN", "both", "[ 0., -3.]"),
+    "xlogy": ("The product input * log(other); 0 where ``input`` is 0", "``input``", "[ 0.0000, -2.0794]"),
+}
+
+
+def _pair(name: str, meaning: str, entries: str, shown: str) -> Callable[..., Any]:
     def function(input: Any, other: Any) -> Any:
         return _joined(name, input, other)
 
-    return with_name(function, name, f"torch's {name} of operands that broadcast; unstored entries are 0.")
+    return with_name(
+        function,
+        name,
+        f"""{meaning}.
+
+    For two sparse tensors, the result {f"stores the entries of {entries}" if entries else "is dense"}.
+
+    Args:
+        input: a tensor, sparse or dense, or a number.
+        other: a tensor that broadcasts with ``input``, or a number.
+
+    Returns:
+        A SparseTensor if unstored entries of the result are 0; else a dense tensor.
+
+    Raises:
+        OperandError: an operand is neither a tensor nor a number.
+        RuntimeError: torch's {name} does not support the data types.
+        SizeError: the shapes do not broadcast.
+        UnsupportedError: values are complex; or all tensors are sparse but the result would be dense, within ``ns.strict()``.
+
+    >>> A, B = ns.from_torch(torch.tensor([0.0, -3.0])), ns.from_torch(torch.tensor([4.0, 2.0]))
+    >>> ns.{name}(A, B){".to_dense()" if entries else ""}
+    tensor({shown})
+    """,
+    )
 
 
-def _logical(name: str, function: Callable[[Any, Any], Any]) -> Callable[..., Any]:
+def _logical(name: str, function: Callable[[Any, Any], Any], shown: str) -> Callable[..., Any]:
     def logical(input: Any, other: Any) -> Any:
         given = map(as_own, (input, other))
-        left, right = ((t != 0).to(torch.int8) if isinstance(t, Tensor | SparseTensor) else int(bool(t)) for t in given)
+        # the sign refuses objects other than numbers
+        left, right = ((t != 0).to(torch.int8) if isinstance(t, Tensor | SparseTensor) else int(bool(+t)) for t in given)
         return function(left, right).to(torch.bool)
 
-    return with_name(logical, name, f"torch's {name}: input {name.removeprefix('logical_')} other; nonzero entries are True.")
+    return with_name(
+        logical,
+        name,
+        f"""Combine two operands by a logical {name.removeprefix("logical_")}; entries that are not 0 are True.
+
+    Args:
+        input: a tensor, sparse or dense, or a number.
+        other: a tensor that broadcasts with ``input``, or a number.
+
+    Returns:
+        A SparseTensor of bool values if unstored entries of the result are False; else a dense tensor.
+
+    Raises:
+        OperandError: an operand is neither a tensor nor a number.
+        SizeError: the shapes do not broadcast.
+        UnsupportedError: a number would make the result dense, within ``ns.strict()``.
+
+    >>> A, B = ns.from_torch(torch.tensor([0.0, 1.0, 2.0])), ns.from_torch(torch.tensor([0.0, 0.0, 3.0]))
+    >>> ns.{name}(A, B).to_dense()
+    tensor({shown})
+    """,
+    )
 
 
 def where(condition: Any, input: Any, other: Any) -> Any:
-    """Select input where the condition holds, other elsewhere; any operand may be sparse. Sparse if other is 0 or sparse, else dense."""
+    """Select entries of ``input`` where a condition holds, and of ``other`` elsewhere; any operand may be sparse.
+
+    Args:
+        condition: a tensor; entries that are not 0 are True.
+        input: a tensor that broadcasts with ``condition``, or a number.
+        other: a tensor that broadcasts with ``condition``, or a number.
+
+    Returns:
+        A SparseTensor if unstored entries of the result are 0, such as with ``other=0`` and a sparse condition; else a dense tensor.
+
+    Raises:
+        OperandError: ``condition`` is not a tensor, or ``input`` or ``other`` is neither a tensor nor a number.
+        SizeError: the shapes do not broadcast.
+        UnsupportedError: all tensors are sparse but the result would be dense, within ``ns.strict()``.
+
+    >>> import torch, numscorch as ns
+    >>> A = ns.from_torch(torch.tensor([[0.0, 2.0], [3.0, 0.0]]), ns.CSR)
+    >>> ns.where(A > 2, A, 0).to_dense()
+    tensor([[0., 0.],
+            [3., 0.]])
+    """
+    if not hasattr(condition, "dtype"):
+        raise OperandError(f"where takes a tensor as its condition, not {type(condition).__name__}: write A.where(A > 1, 0), for example")
     operands = {"A": condition if condition.dtype is torch.bool else condition != 0, "B": input, "C": other}
     zeros = {name: str(value + 0) for name, value in operands.items() if isinstance(value, int | float) and value == 0}
     text, value, is_dense = _statement("where", *(zeros.get(name, getattr(value, "ndim", 0)) for name, value in operands.items()))
@@ -214,26 +385,49 @@ def where(condition: Any, input: Any, other: Any) -> Any:
 
 
 def lerp(input: Any, end: Any, weight: Any) -> Any:
-    """input + weight * (end - input); the weight is a number or a tensor.
+    """Interpolate linearly between two operands: input + weight * (end - input).
+
+    Args:
+        input: a tensor, sparse or dense.
+        end: a tensor that broadcasts with ``input``, or a number.
+        weight: a number, or a tensor that broadcasts with ``input``.
+
+    Returns:
+        A SparseTensor if unstored entries of the result are 0; else a dense tensor.
+
+    Raises:
+        OperandError: an operand is neither a tensor nor a number.
+        SizeError: the shapes do not broadcast.
+        UnsupportedError: all tensors are sparse but the result would be dense, within ``ns.strict()``.
 
     >>> import torch, numscorch as ns
     >>> A = ns.from_torch(torch.tensor([[0.0, 2.0], [4.0, 0.0]]), ns.CSR)
-    >>> lerp(A, 3 * A, 0.5).values
+    >>> ns.lerp(A, 3 * A, 0.5).values
     tensor([4., 8.])
     """
     return _evaluated("lerp", input, end, weight)
 
 
 def addcmul(input: Any, tensor1: Any, tensor2: Any, *, value: Any = 1) -> Any:
-    """input + value * tensor1 * tensor2.
+    """Add a scaled element-wise product: input + value * tensor1 * tensor2.
+
+    Args:
+        input: a tensor, sparse or dense.
+        tensor1: a tensor that broadcasts with ``input``.
+        tensor2: a tensor that broadcasts with ``input``.
+        value: a factor of the product. It is truncated to an integer if all tensors hold integers.
+
+    Returns:
+        A SparseTensor if ``input`` and one of the other tensors are sparse; else a dense tensor.
+
+    Raises:
+        SizeError: the shapes do not broadcast.
+        UnsupportedError: the value is infinite or NaN, and all tensors hold integers.
 
     >>> import torch, numscorch as ns
     >>> A = ns.from_torch(torch.tensor([[0.0, 2.0], [4.0, 0.0]]), ns.CSR)
-    >>> addcmul(A, A, A, value=2).values
+    >>> ns.addcmul(A, A, A, value=2).values
     tensor([10., 36.])
-
-    Raises:
-        UnsupportedError: the value is infinite or NaN, and all tensors hold integers.
     """
     if isinstance(value, float) and not any(
         tensor.dtype.is_floating_point or tensor.dtype.is_complex for tensor in (input, tensor1, tensor2)
@@ -247,12 +441,29 @@ def addcmul(input: Any, tensor1: Any, tensor2: Any, *, value: Any = 1) -> Any:
 
 
 def clamp(input: Any, min: Any = None, max: Any = None) -> Any:
-    """Clamp each entry between two bounds: numbers or tensors, sparse or dense. The result is dense if the bounds exclude 0.
+    """Clamp each entry between two bounds.
+
+    The result is sparse if the bounds are numbers with 0 between them, or sparse tensors. Other bounds make the result dense.
+
+    Args:
+        input: a SparseTensor.
+        min: the lower bound: a number, or a tensor that broadcasts with ``input``; None for no bound.
+        max: the upper bound, likewise.
+
+    Returns:
+        A SparseTensor, or a dense tensor.
+
+    Raises:
+        RuntimeError: both bounds are None, or the entries are complex.
+        SizeError: the shapes do not broadcast.
+        TypeError: a bound is neither a number nor a tensor.
+        UnsupportedError: a bound is complex; or the result would be dense, within ``ns.strict()``.
 
     >>> import numscorch as ns
     >>> A = ns.from_torch(torch.tensor([[0.0, 2.0], [3.0, 0.0]]), ns.CSR)
-    >>> clamp(A, -1, 2).values, clamp(A, max=A / 2).values
-    (tensor([2., 2.]), tensor([1.0000, 1.5000]))
+    >>> ns.clamp(A, -1, 2).to_dense()
+    tensor([[0., 2.],
+            [2., 0.]])
     """
     if any(isinstance(bound, complex) for bound in (min, max)):
         raise UnsupportedError(f"clamp between {min} and {max}: complex numbers have no order; use real bounds")
@@ -298,6 +509,27 @@ BITWISE: dict[str, Callable[..., Any]] = {
 }
 
 
+ONE_BOUND = """Replace entries beyond a bound by the bound.
+
+    The result is sparse if the bound is a sparse tensor, or a number that leaves 0 unchanged. Other bounds make the result dense.
+
+    Args:
+        input: a SparseTensor.
+        {name}: the {name}imum: a number, or a tensor that broadcasts with ``input``.
+
+    Returns:
+        A SparseTensor, or a dense tensor.
+
+    Raises:
+        RuntimeError: the entries are complex.
+        SizeError: the shapes do not broadcast.
+        TypeError: the bound is neither a number nor a tensor.
+        UnsupportedError: the bound is complex; or the result would be dense, within ``ns.strict()``.
+
+    >>> A = ns.from_torch(torch.tensor([0.0, -2.0, 3.0]))
+    >>> ns.clamp_{name}(A, 0).to_dense()
+    tensor({shown})
+    """
 NAMED: dict[str, Callable[..., Any]] = {
     "add": add,
     "sub": sub,
@@ -306,15 +538,15 @@ NAMED: dict[str, Callable[..., Any]] = {
     "where": where,
     "addcmul": addcmul,
     "clamp": clamp,
-    "clamp_max": lambda input, max: clamp(input, None, max),
-    "clamp_min": lambda input, min: clamp(input, min),
+    "clamp_max": with_name(lambda input, max: clamp(input, None, max), "clamp_max", ONE_BOUND.format(name="max", shown="[ 0., -2.,  0.]")),
+    "clamp_min": with_name(lambda input, min: clamp(input, min), "clamp_min", ONE_BOUND.format(name="min", shown="[0., 0., 3.]")),
     "pow": pow,
     "lerp": lerp,
-    **{name: _pair(name) for name in PAIRS},
+    **{name: _pair(name, *PAIR_MEANINGS[name]) for name in PAIRS},
     **UNARY,
     "hardtanh": hardtanh,
     **{name: _comparison(name) for name in COMPARISONS},
-    "logical_and": _logical("logical_and", mul),
-    "logical_or": _logical("logical_or", partial(_joined, "maximum")),
-    "logical_xor": _logical("logical_xor", partial(_joined, "ne")),
+    "logical_and": _logical("logical_and", mul, "[False, False,  True]"),
+    "logical_or": _logical("logical_or", partial(_joined, "maximum"), "[False,  True,  True]"),
+    "logical_xor": _logical("logical_xor", partial(_joined, "ne"), "[False,  True, False]"),
 }

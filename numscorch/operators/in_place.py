@@ -38,7 +38,7 @@ def copy_(input: SparseTensor, src: Any, non_blocking: bool = False) -> SparseTe
     if not isinstance(src, SparseTensor | torch.Tensor):
         raise OperandError(f"copy_ takes a tensor, not {type(src).__name__}: A.values.fill_(number) writes a number at all entries")
     if tuple(src.shape) != tuple(input.shape):
-        raise SizeError(f"copy_ of a tensor of shape {tuple(src.shape)} into one of shape {tuple(input.shape)}")
+        raise SizeError(f"copy_ of a tensor of shape {tuple(src.shape)} into one of shape {tuple(input.shape)}: use expand first")
     return written(input, _at_entries(input, src, "copy_").to(input.dtype))
 
 
@@ -58,7 +58,21 @@ def _at_entries(input: SparseTensor, other: Any, what: str) -> torch.Tensor:
 
 
 def zero_(input: SparseTensor) -> SparseTensor:
-    """Set all stored values to 0; the pattern does not change."""
+    """Set all stored values to 0; the pattern does not change.
+
+    Args:
+        input: a SparseTensor.
+
+    Returns:
+        ``input``.
+
+    Raises:
+        RuntimeError: ``input.values`` is a leaf that requires grad.
+
+    >>> import numscorch as ns
+    >>> ns.zero_(ns.from_torch(torch.eye(2))).values
+    tensor([0., 0.])
+    """
     input._values.zero_()
     return input
 
@@ -175,6 +189,8 @@ def _dense_key(input: torch.Tensor, key: Any) -> tuple[Any, ...]:
 def in_place(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     """The in-place variant of an operator: it writes the operator's result over the values of the first argument.
 
+    An operator that is annotated to return a dense tensor is not evaluated.
+
     Raises:
         SizeError: the result is dense, or has another pattern.
         UnsupportedError: the result cannot be cast to the tensor's data type, or its values are a leaf that requires grad.
@@ -185,10 +201,13 @@ def in_place(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     (tensor([0.8415, 0.8415]), tensor([0.8415, 0.8415]))
     """
 
+    is_dense = getattr(function, "__annotations__", {}).get("return") == "torch.Tensor"
+
     @wraps(function)  # so that the arguments are those of the operator
     def write(input: SparseTensor, *args: Any, **kwargs: Any) -> SparseTensor:
-        result = _in_format_of(input, function(input, *args, **kwargs))
-        if not (isinstance(result, SparseTensor) and input.pattern.stores_as(result.pattern)):
+        result = None if is_dense else _in_format_of(input, function(input, *args, **kwargs))
+        is_alike = isinstance(result, SparseTensor) and input.pattern.stores_as(result.pattern)
+        if not is_alike and any(isinstance(arg, SparseTensor) for arg in args):
             dense = [densified(arg, f"{name}_", "its argument has another pattern") for arg in args]  # as in A.mul_(row)
             result = function(input, *dense, **kwargs)
         if not isinstance(result, SparseTensor):
@@ -197,7 +216,48 @@ def in_place(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
             raise SizeError(f"{name}_ of {input}\n  gives {result}: their patterns differ, and {PATTERNS}")
         return written(input, result.values)
 
-    return with_name(write, f"{name}_", f"torch's {name}_: {name} in place; the result must have the tensor's pattern.")
+    return with_name(write, f"{name}_", _documentation(name, function, is_dense))
+
+
+def _documentation(name: str, function: Callable[..., Any], is_dense: bool) -> str:
+    """The docstring of an in-place variant, with the arguments of the operator, and with its example if torch has this variant."""
+    if is_dense:
+        text = f"""Write the result of {name} over a dense tensor; sparse tensors raise SizeError, because the result is dense.
+
+    To change the stored entries only, call the method of ``A.values``.
+
+    Args:
+        input: a dense tensor.
+        *args, **kwargs: further arguments of torch's {name}_.
+
+    Returns:
+        ``input``.
+
+    Raises:
+        SizeError: ``input`` is sparse.
+
+    >>> A = ns.from_torch(torch.tensor([0.0, 0.5]))
+    >>> ns.{name}_(A)
+    Traceback (most recent call last):
+        ...
+    numscorch.SizeError: {name}_ of SparseTensor(...): the result is dense, and entries are neither added nor dropped in place: ...
+    """
+    else:
+        own, _, example = (function.__doc__ or "").partition(">>>")
+        text = f"""Write the result of {name} over the values of ``input``, whose pattern does not change.
+
+    Args:
+        {own.partition("Args:")[2].partition("Returns:")[0].strip()}
+
+    Returns:
+        ``input``.
+
+    Raises:
+        SizeError: the result is dense or has another pattern; entries are neither added nor dropped in place.
+        UnsupportedError: the result cannot be cast to the data type of ``input``, or ``input.values`` is a leaf that requires grad.
+
+    >>>{example.replace(f"ns.{function.__name__}(", f"ns.{name}_(")}"""
+    return text if f"{name}_" in vars(torch) else text.partition(">>>")[0]  # other variants are methods only
 
 
 def _in_format_of(input: SparseTensor, result: Any) -> Any:

@@ -21,13 +21,13 @@ from ..frontend.broadcasting import broadcast_shape
 from ..ir.format import COO
 from ..machine.memory import COORDINATE, check_entries
 from ..schedule import tuning
-from ..tensors.arrays import as_integer
 from ..tensors.coordinate_order import sorting
 from ..tensors.modes import as_numpy, made_outside
 from ..tensors.packing import check_countable, coordinates, entry_columns, numbered
 from ..tensors.restriction import Numbers, entries_of, has_fibres, is_whole, run_of, select as restrict
 from ..tensors.sparse_tensor import SparseTensor
 from .elementwise import as_own, is_sparse
+from .naming import with_name
 from .reshaping import fitting, normalize_dim, rebuilt, reshape, sum_of
 
 NUMBERS = (torch.int8, torch.int16, torch.int32, torch.int64)  # data types of integer indices; other types are masks or invalid
@@ -115,16 +115,50 @@ def _along(input: SparseTensor, dim: int, selection: Selection) -> Any:
 
 
 def select(input: SparseTensor, dim: int, index: int) -> Any:
-    """The slice at one coordinate of a dimension; the dimension is removed."""
+    """The slice at one coordinate of a dimension; the dimension is removed.
+
+    Args:
+        input: a SparseTensor.
+        dim: the dimension.
+        index: the coordinate; negative ones count from the end.
+
+    Returns:
+        A SparseTensor; for vectors, a dense tensor without dimensions.
+
+    Raises:
+        OperandError: an argument is not an integer.
+        RangeError: the dimension does not exist, or the coordinate is out of range.
+
+    >>> import numscorch as ns
+    >>> ns.select(ns.from_torch(torch.tensor([[0.0, 2.0], [3.0, 4.0]])), 1, 0).to_dense()
+    tensor([0., 3.])
+    """
     at = normalize_dim(dim, input.ndim)
-    return _along(input, at, selection_of(int(index), input.shape[at], at))
+    return _along(input, at, selection_of(index, input.shape[at], at))
 
 
 def narrow(input: SparseTensor, dim: int, start: int, length: int) -> Any:
-    """``length`` slices of a dimension, from ``start`` on."""
+    """A range of consecutive coordinates of a dimension.
+
+    Args:
+        input: a SparseTensor.
+        dim: the dimension.
+        start: the first coordinate; negative ones count from the end.
+        length: the number of coordinates.
+
+    Returns:
+        A SparseTensor whose dimension ``dim`` has size ``length``; a copy of the entries.
+
+    Raises:
+        OperandError: an argument is not an integer.
+        RangeError: the dimension does not exist, or the range exceeds it.
+
+    >>> import numscorch as ns
+    >>> ns.narrow(ns.from_torch(torch.tensor([0.0, 2.0, 3.0])), 0, 1, 2).to_dense()
+    tensor([2., 3.])
+    """
     at = normalize_dim(dim, input.ndim)
     size = input.shape[at]
-    start, length = as_integer(start), as_integer(length)
     first = start + size * (start < 0)
     if not 0 <= first <= first + length <= size:
         raise RangeError(f"narrow from {start} with length {length} along dim {dim}, whose size is {size}")
@@ -287,8 +321,24 @@ def check_looked_up(shape: Sequence[int], order: int) -> None:
 def index_select(input: SparseTensor, dim: int, index: torch.Tensor) -> Any:
     """The slices of a dimension at the coordinates in ``index``, in that order.
 
+    Args:
+        input: a SparseTensor.
+        dim: the dimension.
+        index: a dense vector of integers, or a list of them; coordinates may be repeated.
+
+    Returns:
+        A SparseTensor whose dimension ``dim`` has the size of ``index``.
+
     Raises:
+        OperandError: the index holds floating-point or boolean values.
+        RangeError: the dimension does not exist, or a coordinate is out of range.
         UnsupportedError: the index has more than one dimension.
+
+    >>> import numscorch as ns
+    >>> A = ns.from_torch(torch.tensor([[0.0, 2.0], [3.0, 4.0]]))
+    >>> ns.index_select(A, 0, torch.tensor([1, 1])).to_dense()
+    tensor([[3., 4.],
+            [3., 4.]])
     """
     at, index = normalize_dim(dim, input.ndim), torch.atleast_1d(torch.as_tensor(index))
     if index.ndim != 1 or index.dtype == torch.uint8:
@@ -308,13 +358,24 @@ def numbers_of(index: torch.Tensor, operator: str) -> torch.Tensor:
 
 
 def gather(input: SparseTensor, dim: int, index: torch.Tensor, *, sparse_grad: bool = False) -> torch.Tensor:
-    """torch.gather: the entries at the index's coordinates along one dimension; dense, in the shape of the index.
+    """The entries at the coordinates in ``index`` along one dimension.
+
+    Args:
+        input: a SparseTensor.
+        dim: the dimension.
+        index: a dense tensor of integers; other dimensions are at most as large as in ``input``.
+        sparse_grad: has no effect; the gradient has the pattern of ``input``.
+
+    Returns:
+        A dense tensor in the shape of ``index``.
 
     Raises:
-        SizeError: the index has another number of dimensions than the tensor, a larger size, or a coordinate out of range.
+        OperandError: the index does not hold integers.
+        RangeError: the dimension does not exist, or a coordinate is out of range.
+        SizeError: the index has another number of dimensions than the tensor, or a larger size.
 
     >>> import numscorch as ns
-    >>> gather(ns.from_torch(torch.tensor([[0.0, 2.0], [3.0, 4.0]])), 1, torch.tensor([[1], [0]]))
+    >>> ns.gather(ns.from_torch(torch.tensor([[0.0, 2.0], [3.0, 4.0]])), 1, torch.tensor([[1], [0]]))
     tensor([[2.],
             [3.]])
     """
@@ -339,14 +400,50 @@ def _looked_up_along(input: SparseTensor, at: int, index: torch.Tensor) -> torch
 
 
 def take(input: SparseTensor, index: torch.Tensor) -> torch.Tensor:
-    """The entries at the row-major positions in ``index``, dense."""
+    """The entries at row-major positions, as if the tensor were flattened.
+
+    Args:
+        input: a SparseTensor.
+        index: a dense tensor of integers.
+
+    Returns:
+        A dense tensor in the shape of ``index``.
+
+    Raises:
+        OperandError: the index is not a tensor, or does not hold integers.
+        RangeError: a position is out of range.
+
+    >>> import numscorch as ns
+    >>> ns.take(ns.from_torch(torch.tensor([[0.0, 2.0], [3.0, 4.0]])), torch.tensor([1, 2]))
+    tensor([2., 3.])
+    """
     check_countable(input.shape)
     number = in_range(numbers_of(index, "take"), prod(input.shape), 0).reshape(-1)
     return looked_up(input, torch.unravel_index(number, input.shape)).reshape(index.shape)
 
 
 def take_along_dim(input: SparseTensor, indices: torch.Tensor, dim: int | None = None) -> torch.Tensor:
-    """Like :func:`gather`, but other dimensions broadcast; without ``dim``, like :func:`take`."""
+    """The entries at the coordinates in ``indices`` along one dimension; other dimensions broadcast, unlike in ``gather``.
+
+    Args:
+        input: a SparseTensor.
+        indices: a dense tensor of integers with the number of dimensions of ``input``.
+        dim: the dimension; None takes entries of the flattened tensor.
+
+    Returns:
+        A dense tensor in the broadcast shape of ``indices``; a vector without ``dim``.
+
+    Raises:
+        OperandError: the indices are not integers.
+        RangeError: the dimension does not exist, or a coordinate is out of range.
+        SizeError: the numbers of dimensions differ, or other dimensions do not broadcast.
+
+    >>> import numscorch as ns
+    >>> A = ns.from_torch(torch.tensor([[0.0, 2.0], [3.0, 4.0]]))
+    >>> ns.take_along_dim(A, torch.tensor([[1, 1, 0]]), 1)
+    tensor([[2., 2., 0.],
+            [4., 4., 3.]])
+    """
     if dim is None:
         return take(input, indices.reshape(-1))
     at, indices = normalize_dim(dim, input.ndim), numbers_of(indices, "take_along_dim")
@@ -358,7 +455,14 @@ def take_along_dim(input: SparseTensor, indices: torch.Tensor, dim: int | None =
 
 
 def masked_select(input: Any, mask: Any) -> torch.Tensor:
-    """The entries where a mask is True, in row-major order; dense. Tensor and mask broadcast; either one may be sparse.
+    """The entries where a mask is True, in row-major order.
+
+    Args:
+        input: a tensor, sparse or dense.
+        mask: a boolean tensor, sparse or dense, that broadcasts with ``input``.
+
+    Returns:
+        A dense vector.
 
     Raises:
         OperandError: the mask is not boolean.
@@ -366,7 +470,7 @@ def masked_select(input: Any, mask: Any) -> torch.Tensor:
 
     >>> import numscorch as ns
     >>> A = ns.from_torch(torch.tensor([[0.0, 2.0], [3.0, 4.0]]))
-    >>> masked_select(A, torch.tensor([False, True])), masked_select(A, A > 2)
+    >>> ns.masked_select(A, torch.tensor([False, True])), ns.masked_select(A, A > 2)
     (tensor([2., 4.]), tensor([3., 4.]))
     """
     mask = as_own(mask if hasattr(mask, "dtype") else torch.as_tensor(mask))
@@ -380,10 +484,20 @@ def masked_select(input: Any, mask: Any) -> torch.Tensor:
 
 
 def nonzero(input: SparseTensor, *, as_tuple: bool = False) -> Any:
-    """The coordinates of nonzero entries, one row for each, in row-major order; or, ``as_tuple``, one tensor for each dimension.
+    """The coordinates of nonzero entries in row-major order; zeros that are stored are left out.
+
+    Args:
+        input: a SparseTensor.
+        as_tuple: whether to return one vector for each dimension.
+
+    Returns:
+        A dense int64 matrix with one row for each entry, or a tuple of vectors.
+
+    Raises:
+        OperandError: ``as_tuple`` is not given by keyword.
 
     >>> import numscorch as ns
-    >>> nonzero(ns.from_torch(torch.eye(2)))
+    >>> ns.nonzero(ns.from_torch(torch.eye(2)))
     tensor([[0, 0],
             [1, 1]])
     """
@@ -396,7 +510,25 @@ def nonzero(input: SparseTensor, *, as_tuple: bool = False) -> Any:
 
 
 INDEXING: dict[str, Callable[..., Any]] = {
-    "argwhere": lambda input: nonzero(input),
+    "argwhere": with_name(
+        lambda input: nonzero(input),
+        "argwhere",
+        """The coordinates of nonzero entries in row-major order; zeros that are stored are left out.
+
+    Args:
+        input: a SparseTensor.
+
+    Returns:
+        A dense int64 matrix with one row for each entry.
+
+    Raises:
+        OperandError: there are further arguments.
+
+    >>> ns.argwhere(ns.from_torch(torch.eye(2)))
+    tensor([[0, 0],
+            [1, 1]])
+    """,
+    ),
     "gather": gather,
     "index_select": index_select,
     "masked_select": masked_select,

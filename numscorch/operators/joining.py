@@ -16,7 +16,7 @@ from ..convert.construct import assemble, from_torch
 from ..convert.conversions import are_few, is_wide_enough, shares
 from ..convert.matrices import CSR_LEVELS
 from ..convert.values import values_of
-from ..errors import OperandError, RangeError, SizeError, UnsupportedError
+from ..errors import OperandError, SizeError, UnsupportedError
 from ..frontend.datatypes import result_type
 from ..ir.format import COO, Format
 from ..ir.implicit import Band, Causal, Identity, Offset, Range
@@ -24,7 +24,7 @@ from ..ir.levels import Compressed, Dense, Singleton
 from ..ir.padded import Bitmap, Fixed
 from ..ir.parts import Part
 from ..machine.buffer_pool import room
-from ..tensors.arrays import as_integer, as_shape
+from ..tensors.arrays import as_shape
 from ..tensors.modes import as_numpy
 from ..tensors.packing import entry_columns, index_dtype_for
 from ..tensors.pattern import Pattern
@@ -40,21 +40,29 @@ JOINED = (Dense, Compressed, Singleton, Fixed, Bitmap, Band, Causal, Identity, O
 
 
 def stack(tensors: Sequence[Any], dim: int = 0, *, out: Any = None) -> Any:
-    """Stack tensors of one shape along a new dimension; calls torch.stack if all are strided or COO torch tensors.
+    """Stack tensors of one shape along a new dimension.
 
-    The result's format has a dense level for the new dimension in front of the tensors' levels, so patterns and entry counts
-    may differ. If all tensors are torch's CSR, CSC, BSR or BSC tensors, which torch cannot stack, the result is a COO tensor.
-    Data types are promoted as by torch.stack. Gradients flow to the values. If formats differ, tensors are converted to the
-    first one's format. O(stored values).
+    The result's format has a dense level for the new dimension in front of the tensors' levels, so patterns and entry counts may
+    differ. Tensors in other formats are converted to the format of the first one. Data types are promoted as in ``torch.stack``.
+    Gradients flow to the values.
 
     Args:
-        tensors: SparseTensors and sparse torch tensors; ELL tensors may differ in width.
-        dim: position of the new dimension.
-        out: supported for torch.stack only.
+        tensors: SparseTensors and sparse torch tensors of one shape; ELL tensors may differ in width.
+        dim: the position of the new dimension.
+        out: a strided tensor that receives the result of ``torch.stack``, if no tensor is sparse.
+
+    Returns:
+        A SparseTensor with one more dimension. If all tensors are torch's, the result is one of torch's: a strided or COO tensor from
+        ``torch.stack``, or a COO tensor for CSR, CSC, BSR and BSC tensors, which ``torch.stack`` doesn't support.
 
     Raises:
-        SizeError: the shapes differ, or the dimension does not exist.
-        UnsupportedError: a tensor is dense, or ``out`` is given.
+        SizeError: the shapes differ.
+        RangeError: ``dim`` is out of range.
+        OperandError: ``dim`` is not an integer, or a single tensor is given instead of a list.
+        UnsupportedError: a tensor is strided although others are sparse, or ``out`` is given for sparse tensors.
+
+    Complexity:
+        O(nnz) of all tensors.
 
     >>> import numscorch as ns
     >>> graphs = [ns.from_torch(torch.eye(3)), ns.from_torch(torch.ones(3, 3))]
@@ -64,7 +72,7 @@ def stack(tensors: Sequence[Any], dim: int = 0, *, out: Any = None) -> Any:
     tensor([[1., 1., 1.],
             [3., 3., 3.]])
     """
-    tensors = list(tensors)
+    tensors = _listed("stack", tensors)
     has_sparse = any(isinstance(tensor, SparseTensor) for tensor in tensors)
     if not has_sparse and not any(isinstance(tensor, torch.Tensor) and tensor.layout in COMPRESSED for tensor in tensors):
         return torch.stack(tensors, dim) if out is None else torch.stack(tensors, dim, out=out)
@@ -77,11 +85,20 @@ def stack(tensors: Sequence[Any], dim: int = 0, *, out: Any = None) -> Any:
                 f"tensor {at} of the stack has shape {tuple(part.shape)}, but tensor 0 has {tuple(parts[0].shape)}: "
                 "all must have the same shape"
             )
-    order, dim = parts[0].ndim + 1, as_integer(dim)
-    if not -order <= dim < order:
-        raise RangeError(f"dim={dim} of a stack of {order - 1}-dimensional tensors: it is one of {-order} to {order - 1}")
-    stacked = _stack_one_format(_unify_formats(parts), dim % order)
+    order = parts[0].ndim + 1
+    stacked = _stack_one_format(_unify_formats(parts), normalize_dim(dim, order))
     return stacked if has_sparse else stacked.to(COO(order)).to_torch(copy=False)
+
+
+def _listed(name: str, tensors: Any) -> list[Any]:
+    """The tensors of a list.
+
+    Raises:
+        OperandError: a single tensor is given, whose rows would be taken.
+    """
+    if isinstance(tensors, torch.Tensor | SparseTensor):
+        raise OperandError(f"{name} takes a list of tensors: write {name}([A, B]), not {name}(A, B)")
+    return list(tensors)
 
 
 def _sparse(tensor: Any, at: int) -> SparseTensor:
@@ -152,21 +169,34 @@ def _concatenate_level(patterns: Sequence[Pattern], at: int, dtype: str, shifts:
 
 
 def cat(tensors: Sequence[Any], dim: int = 0) -> Any:
-    """Concatenate SparseTensors and sparse torch tensors along a dimension, in the first one's format if it can store any entries.
+    """Concatenate sparse tensors along a dimension.
 
-    As in torch, tensors of shape (0,) are skipped.
+    The result has the format of the first tensor if this format can store any entries, and CSR or COO otherwise.
+    Data types are promoted. As in torch, tensors of shape (0,) are skipped.
+
+    Args:
+        tensors: a list of SparseTensors and sparse torch tensors of any formats.
+        dim: the dimension.
+
+    Returns:
+        A SparseTensor.
 
     Raises:
         OperandError: a single tensor is given instead of a list.
-        SizeError: sizes of other dimensions differ.
+        RangeError: the dimension does not exist.
+        SizeError: sizes of other dimensions differ, or the result exceeds the memory limit.
         UnsupportedError: a tensor is dense.
 
     Complexity:
         O(arrays of the operands) if all levels above the first one that grows are dense; else entries are sorted.
+
+    >>> import numscorch as ns
+    >>> ns.cat([ns.from_torch(torch.eye(2)), ns.from_torch(torch.ones(1, 2))]).to_dense()
+    tensor([[1., 0.],
+            [0., 1.],
+            [1., 1.]])
     """
-    if isinstance(tensors, torch.Tensor | SparseTensor):
-        raise OperandError("cat takes a list of tensors: write cat([A, B]), not cat(A, B)")
-    tensors = list(tensors)
+    tensors = _listed("cat", tensors)
     if any(isinstance(t, torch.Tensor) and t.layout is torch.strided for t in tensors):
         raise UnsupportedError("cat of sparse and dense tensors: convert one with .to_dense(), or with ns.from_torch")
     every = [t if isinstance(t, SparseTensor) else from_torch(t, copy=False) for t in tensors]
@@ -246,25 +276,53 @@ def _join_levels(tensors: Sequence[SparseTensor], dims: Sequence[int], shape: tu
     return SparseTensor.trusted(Pattern(format, shape, (*((),) * first, *arrays), dtype), joined.values)
 
 
-def _concatenation(name: str, form: Callable[[Any], Any], dim: int) -> Callable[..., Any]:
+def _concatenation(name: str, form: Callable[[Any], Any], dim: int, what: str, shape: str) -> Callable[..., Any]:
     """An operator that concatenates ``form(tensor)`` of each tensor along ``dim``, or along the last dimension if there are fewer."""
 
     def concatenation(tensors: Sequence[Any]) -> Any:
-        parts = [form(t) for t in tensors]
+        parts = [form(t) for t in _listed(name, tensors)]
         return cat(parts, min(dim, parts[0].ndim - 1))
 
-    return with_name(concatenation, name, f"torch's {name} of tensors, one of which is sparse.")
+    return with_name(
+        concatenation,
+        name,
+        f"""Concatenate sparse tensors {what}.
+
+    Args:
+        tensors: a list of SparseTensors and sparse torch tensors of any formats.
+
+    Returns:
+        A SparseTensor.
+
+    Raises:
+        OperandError: a single tensor is given instead of a list.
+        SizeError: sizes of other dimensions differ, or the result exceeds the memory limit.
+        UnsupportedError: a tensor is dense.
+
+    >>> v = ns.from_torch(torch.tensor([0.0, 2.0]))
+    >>> ns.{name}([v, v]).shape
+    torch.Size({shape})
+    """,
+    )
 
 
 def block_diag(*tensors: Any) -> SparseTensor:
-    """A matrix with the tensors along its diagonal, in the format of the first sparse one; vectors and numbers count as rows.
+    """A matrix with the given matrices along its diagonal.
+
+    The result has the format of the first sparse matrix if this format can store any entries, and COO otherwise.
+
+    Args:
+        *tensors: tensors with at most two dimensions, at least one of them sparse; vectors and single numbers count as rows.
+
+    Returns:
+        A SparseTensor.
 
     Raises:
         OperandError: an argument is not a tensor.
         SizeError: a tensor has more than two dimensions.
 
     >>> import numscorch as ns
-    >>> block_diag(ns.from_torch(torch.ones(1, 2)), torch.full((1, 1), 5.0)).to_dense()
+    >>> ns.block_diag(ns.from_torch(torch.ones(1, 2)), torch.full((1, 1), 5.0)).to_dense()
     tensor([[1., 1., 0.],
             [0., 0., 5.]])
     """
@@ -284,60 +342,157 @@ def _matrix(tensor: Any) -> SparseTensor:
 
 
 def _split(name: str, input: SparseTensor, sections: Any, dim: int) -> tuple[Any, ...]:
-    """Split a dimension into the parts that torch makes of a vector of this size on the meta device.
+    """Split a dimension into the parts that torch makes of a tensor of this size on the meta device.
 
     Raises:
         SizeError: torch refuses the sizes or the number of parts.
     """
     at = normalize_dim(dim, input.ndim)
+    example = torch.empty([size if d == at else 1 for d, size in enumerate(input.shape)], device="meta")
     try:
-        parts = getattr(torch, name)(torch.empty(input.shape[at], device="meta"), sections)
+        parts = getattr(torch, name)(example, sections, *(() if name in ("hsplit", "vsplit") else (at,)))
     except RuntimeError as error:
         raise SizeError(f"{name} along dim {dim}, of size {input.shape[at]}: {error}") from error
-    return tuple(narrow(input, at, part.storage_offset(), len(part)) for part in parts)
+    return tuple(narrow(input, at, part.storage_offset(), part.shape[at]) for part in parts)
 
 
 def split(tensor: SparseTensor, split_size_or_sections: Any = None, dim: int = 0, *, split_size: Any = None) -> tuple[Any, ...]:
-    """Split a dimension into parts of one size, with a smaller last part, or into the listed sizes.
+    """Split a dimension into parts of one size, with a smaller last part if necessary, or into parts of the listed sizes.
+
+    Args:
+        tensor: a SparseTensor.
+        split_size_or_sections: the size of the parts, or a list of sizes.
+        dim: the dimension.
+        split_size: another name of ``split_size_or_sections``, as in torch.Tensor.split.
+
+    Returns:
+        A tuple of SparseTensors, which are copies.
 
     Raises:
-        SizeError: the sizes do not sum to the dimension's size, or a size is not positive.
+        RangeError: the dimension does not exist.
+        SizeError: the listed sizes do not sum to the dimension's size, or the size of the parts is not positive.
+        TypeError: a size is not an integer.
 
     >>> import numscorch as ns
-    >>> [part.shape[0] for part in split(ns.from_torch(torch.eye(5)), 2)]
-    [2, 2, 1]
+    >>> [part.shape[0] for part in ns.split(ns.from_torch(torch.eye(5)), [1, 4])]
+    [1, 4]
     """
     return _split("split", tensor, split_size if split_size_or_sections is None else split_size_or_sections, dim)
 
 
 def tensor_split(input: SparseTensor, indices_or_sections: Any = None, dim: int = 0, *, indices: Any = None, sections: Any = None) -> Any:
-    """Split a dimension into parts whose sizes differ by at most 1, or at the given indices."""
+    """Split a dimension into parts whose sizes differ by at most 1, or at the given indices.
+
+    Args:
+        input: a SparseTensor.
+        indices_or_sections: the number of parts; or a list or a vector of the indices at which parts start, except the first.
+        dim: the dimension.
+        indices: another name of ``indices_or_sections``.
+        sections: another name of ``indices_or_sections``.
+
+    Returns:
+        A tuple of SparseTensors, which are copies.
+
+    Raises:
+        RangeError: the dimension does not exist.
+        SizeError: the number of parts is not positive.
+
+    >>> import numscorch as ns
+    >>> [part.shape[0] for part in ns.tensor_split(ns.from_torch(torch.eye(5)), 2)]
+    [3, 2]
+    """
     given = next(bound for bound in (indices_or_sections, indices, sections) if bound is not None)
     return _split("tensor_split", input, given.tolist() if isinstance(given, torch.Tensor) else given, dim)
 
 
 def unbind(input: SparseTensor, dim: int = 0) -> tuple[Any, ...]:
-    """The slices along a dimension; the dimension is removed."""
+    """The slices along a dimension; the dimension is removed.
+
+    Args:
+        input: a SparseTensor.
+        dim: the dimension.
+
+    Returns:
+        A tuple of SparseTensors, which are copies; for a vector, of dense tensors without dimensions.
+
+    Raises:
+        RangeError: the dimension does not exist.
+
+    >>> import numscorch as ns
+    >>> [row.to_dense() for row in ns.unbind(ns.from_torch(torch.eye(2)))]
+    [tensor([1., 0.]), tensor([0., 1.])]
+    """
     at = normalize_dim(dim, input.ndim)
     return tuple(select(input, at, number) for number in range(input.shape[at]))
 
 
+SPLIT = """Split {what} into parts of one size, or at the given indices.
+
+    Args:
+        input: a SparseTensor.
+        indices_or_sections: the number of parts; or a list of the indices at which parts start, except the first.
+
+    Returns:
+        A tuple of SparseTensors, which are copies.
+
+    Raises:
+        SizeError: the number of parts does not divide the size.
+
+    >>> [part.shape for part in ns.{name}(ns.from_torch(torch.eye(4)), 2)]
+    [torch.Size({shape}), torch.Size({shape})]
+    """
 JOINING: dict[str, Callable[..., Any]] = {
     "block_diag": block_diag,
     "cat": cat,
-    "chunk": lambda input, chunks, dim=0: _split("chunk", input, chunks, dim),
-    "column_stack": _concatenation("column_stack", lambda t: t.reshape(t.numel(), 1) if t.ndim < 2 else t, 1),
+    "chunk": with_name(
+        lambda input, chunks, dim=0: _split("chunk", input, chunks, dim),
+        "chunk",
+        """Split a dimension into a number of parts of one size, with a smaller last part if necessary.
+
+    There may be fewer parts than requested, as in torch.
+
+    Args:
+        input: a SparseTensor.
+        chunks: the number of parts.
+        dim: the dimension.
+
+    Returns:
+        A tuple of SparseTensors, which are copies.
+
+    Raises:
+        RangeError: the dimension does not exist.
+        SizeError: the number of parts is not positive.
+
+    >>> [part.shape[0] for part in ns.chunk(ns.from_torch(torch.eye(5)), 2)]
+    [3, 2]
+    """,
+    ),
+    "column_stack": _concatenation(
+        "column_stack",
+        lambda t: t.reshape(t.numel(), 1) if t.ndim < 2 else t,
+        1,
+        "along the second dimension; vectors become columns",
+        "[2, 2]",
+    ),
     "concat": cat,
     "concatenate": cat,
-    "dstack": _concatenation("dstack", RESHAPING["atleast_3d"], 2),
-    "hsplit": lambda input, indices_or_sections: _split("hsplit", input, indices_or_sections, 1 if input.ndim > 1 else 0),
-    "hstack": _concatenation("hstack", RESHAPING["atleast_1d"], 1),
-    "row_stack": _concatenation("vstack", RESHAPING["atleast_2d"], 0),
+    "dstack": _concatenation("dstack", RESHAPING["atleast_3d"], 2, "along the third dimension", "[1, 2, 2]"),
+    "hsplit": with_name(
+        lambda input, indices_or_sections: _split("hsplit", input, indices_or_sections, 1 if input.ndim > 1 else 0),
+        "hsplit",
+        SPLIT.format(name="hsplit", what="the columns of a matrix, or the entries of a vector,", shape="[4, 2]"),
+    ),
+    "hstack": _concatenation("hstack", RESHAPING["atleast_1d"], 1, "along the second dimension, or vectors along their only one", "[4]"),
+    "row_stack": _concatenation("vstack", RESHAPING["atleast_2d"], 0, "along the first dimension; vectors become rows", "[2, 2]"),
     "split": split,
     "split_with_sizes": split,
     "stack": stack,
     "tensor_split": tensor_split,
     "unbind": unbind,
-    "vsplit": lambda input, indices_or_sections: _split("hsplit", input, indices_or_sections, 0),  # torch.vsplit refuses vectors
-    "vstack": _concatenation("vstack", RESHAPING["atleast_2d"], 0),
+    "vsplit": with_name(
+        lambda input, indices_or_sections: _split("vsplit", input, indices_or_sections, 0),
+        "vsplit",
+        SPLIT.format(name="vsplit", what="the first dimension", shape="[2, 4]"),
+    ),
+    "vstack": _concatenation("vstack", RESHAPING["atleast_2d"], 0, "along the first dimension; vectors become rows", "[2, 2]"),
 }

@@ -19,6 +19,7 @@ from ..tensors.sparse_tensor import SparseTensor
 from .elementwise import sub
 from .indexing import index_select, narrow, select_coordinates
 from .joining import cat
+from .naming import with_name
 from .reducing import sum as total
 from .reshaping import (
     check_copies,
@@ -36,8 +37,21 @@ from .unary import of_dense
 def flip(input: SparseTensor, *dims: Any, **named: Any) -> Any:
     """Reverse dimensions.
 
+    Args:
+        input: a SparseTensor.
+        *dims: the dimensions, as separate arguments or as one sequence.
+        **named: ``dims``, if the dimensions are given by keyword.
+
+    Returns:
+        A SparseTensor with the shape of ``input``; a copy of the entries.
+
+    Raises:
+        OperandError: no dimensions are given, or one is not an integer.
+        RangeError: a dimension does not exist.
+        SizeError: a dimension is repeated.
+
     >>> import numscorch as ns
-    >>> flip(ns.from_torch(torch.tensor([[1.0, 0.0], [2.0, 3.0]])), 0).to_dense()
+    >>> ns.flip(ns.from_torch(torch.tensor([[1.0, 0.0], [2.0, 3.0]])), 0).to_dense()
     tensor([[2., 3.],
             [1., 0.]])
     """
@@ -48,10 +62,24 @@ def flip(input: SparseTensor, *dims: Any, **named: Any) -> Any:
 
 
 def roll(input: SparseTensor, shifts: Any, dims: Any = None) -> Any:
-    """Shift entries cyclically along dimensions; without ``dims``, roll the flattened tensor.
+    """Shift entries cyclically along dimensions; without ``dims``, the entries of the flattened tensor.
+
+    Args:
+        input: a SparseTensor.
+        shifts: the distance, or one for each dimension.
+        dims: a dimension, or a sequence of dimensions.
+
+    Returns:
+        A SparseTensor with the shape of ``input``.
 
     Raises:
+        OperandError: a shift or a dimension is not an integer.
+        RangeError: a dimension does not exist.
         SizeError: the numbers of shifts and dimensions differ.
+
+    >>> import numscorch as ns
+    >>> ns.roll(ns.from_torch(torch.tensor([1.0, 0.0, 2.0])), 1, 0).to_dense()
+    tensor([2., 1., 0.])
     """
     at = () if dims is None else tuple(normalize_dim(d, input.ndim) for d in as_integers(dims))
     if not at:
@@ -83,7 +111,24 @@ def repeat(input: SparseTensor, *repeats: Any, **named: Any) -> Any:
 
 
 def tile(input: SparseTensor, *dims: Any, **named: Any) -> Any:
-    """Like :func:`repeat`; missing counts of leading dimensions are 1."""
+    """Repeat the tensor along each dimension; missing counts of leading dimensions are 1.
+
+    Args:
+        input: a SparseTensor.
+        *dims: the number of repeats for each dimension, as separate arguments or as one sequence; more numbers add leading dimensions.
+        **named: ``dims``, if the numbers are given by keyword.
+
+    Returns:
+        A SparseTensor that stores all copies.
+
+    Raises:
+        OperandError: no numbers are given, or one is not an integer.
+        SizeError: a number is negative, or the result exceeds the memory limit.
+
+    >>> import numscorch as ns
+    >>> ns.tile(ns.from_torch(torch.tensor([0.0, 2.0])), 2).to_dense()
+    tensor([0., 2., 0., 2.])
+    """
     times = as_integers(*(dims or (named["dims"],)))
     return repeat(input, (1,) * (input.ndim - len(times)) + times)
 
@@ -112,11 +157,20 @@ def pad(input: SparseTensor, pad: Sequence[int], mode: str = "constant", value: 
 def rot90(input: SparseTensor, k: int = 1, dims: Sequence[int] = (0, 1)) -> Any:
     """Rotate the tensor k times by 90 degrees, from the first of two dimensions to the second.
 
+    Args:
+        input: a SparseTensor.
+        k: the number of rotations; negative numbers rotate in the other direction.
+        dims: the two dimensions.
+
+    Returns:
+        A SparseTensor; a copy of the entries.
+
     Raises:
+        RangeError: a dimension does not exist.
         SizeError: ``dims`` are not two different dimensions.
 
     >>> import numscorch as ns
-    >>> rot90(ns.from_torch(torch.tensor([[1.0, 2.0], [0.0, 3.0]]))).to_dense()
+    >>> ns.rot90(ns.from_torch(torch.tensor([[1.0, 2.0], [0.0, 3.0]]))).to_dense()
     tensor([[2., 3.],
             [1., 0.]])
     """
@@ -134,16 +188,21 @@ def repeat_interleave(input: SparseTensor, repeats: Any, dim: int | None = None,
     """Repeat each slice of a dimension; without ``dim``, repeat the entries of the flattened tensor.
 
     Args:
-        input: the tensor.
+        input: a SparseTensor.
         repeats: the number of repeats, or one number for each slice.
         dim: the dimension.
         output_size: the size of the dimension in the result, if known.
 
+    Returns:
+        A SparseTensor that stores all copies.
+
     Raises:
-        SizeError: the numbers of repeats and slices differ, a repeat is negative, or ``output_size`` is wrong.
+        RangeError: the dimension does not exist.
+        SizeError: the numbers of repeats and slices differ, a repeat is negative, ``output_size`` is wrong, or the result exceeds
+            the memory limit.
 
     >>> import numscorch as ns
-    >>> repeat_interleave(ns.from_torch(torch.tensor([[0.0, 2.0]])), 2, 1).to_dense()
+    >>> ns.repeat_interleave(ns.from_torch(torch.tensor([[0.0, 2.0]])), 2, 1).to_dense()
     tensor([[0., 0., 2., 2.]])
     """
     repeats = strided(repeats)
@@ -168,11 +227,29 @@ def triangle(input: SparseTensor, diagonal: int, lower: bool) -> SparseTensor:
 
 
 def diagonal(input: SparseTensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
-    """The diagonal ``j - i == offset`` of two dimensions, as the last dimension of a SparseTensor."""
+    """A diagonal of two dimensions, as the last dimension of the result.
+
+    Args:
+        input: a SparseTensor.
+        offset: which diagonal: the entries with j - i == offset for the coordinates i of ``dim1`` and j of ``dim2``.
+        dim1: the first dimension.
+        dim2: the second dimension.
+
+    Returns:
+        A SparseTensor with one dimension fewer; a copy of the entries.
+
+    Raises:
+        OperandError: an argument is not an integer.
+        RangeError: a dimension does not exist.
+        SizeError: the dimensions are equal.
+
+    >>> import numscorch as ns
+    >>> ns.diagonal(ns.from_torch(torch.tensor([[1.0, 2.0], [0.0, 3.0]])), 1).to_dense()
+    tensor([2.])
+    """
     first, second = normalize_dim(dim1, input.ndim), normalize_dim(dim2, input.ndim)
     if first == second:
         raise SizeError(f"diagonal of dim {dim1} and dim {dim2}: give two different dimensions")
-    offset = as_integer(offset)
     length = max(min(input.shape[first] + min(offset, 0), input.shape[second] - max(offset, 0)), 0)
     other_dims = [d for d in range(input.ndim) if d not in (first, second)]
     return rearranged(
@@ -200,7 +277,26 @@ def diag(input: SparseTensor, diagonal: int = 0) -> Any:
 
 
 def diag_embed(input: SparseTensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Any:
-    """Put the entries of the last dimension on a diagonal of matrices, which span the result's dimensions ``dim1`` and ``dim2``."""
+    """Put the last dimension on a diagonal of matrices, which span the dimensions ``dim1`` and ``dim2`` of the result.
+
+    Args:
+        input: a SparseTensor.
+        offset: which diagonal: the entries with j - i == offset for the coordinates i of ``dim1`` and j of ``dim2``.
+        dim1: the first of the two dimensions in the result.
+        dim2: the second of the two dimensions in the result.
+
+    Returns:
+        A SparseTensor with one dimension more; a copy of the entries.
+
+    Raises:
+        RangeError: a dimension does not exist.
+        SizeError: the dimensions are equal.
+
+    >>> import numscorch as ns
+    >>> ns.diag_embed(ns.from_torch(torch.tensor([1.0, 2.0]))).to_dense()
+    tensor([[1., 0.],
+            [0., 2.]])
+    """
     order = input.ndim + 1
     rows, columns = normalize_dim(dim1, order), normalize_dim(dim2, order)
     if rows == columns:
@@ -216,21 +312,47 @@ def diag_embed(input: SparseTensor, offset: int = 0, dim1: int = -2, dim2: int =
 
 
 def trace(input: SparseTensor) -> Any:
-    """The sum of a matrix's diagonal."""
+    """The sum of the main diagonal of a matrix.
+
+    Args:
+        input: a sparse matrix; it may be rectangular.
+
+    Returns:
+        A dense tensor without dimensions.
+
+    Raises:
+        SizeError: the tensor is not a matrix.
+
+    >>> import numscorch as ns
+    >>> ns.trace(ns.from_torch(torch.tensor([[1.0, 2.0], [0.0, 3.0]])))
+    tensor(4.)
+    """
     if input.ndim != 2:
         raise SizeError(f"trace of a {input.ndim}-dimensional tensor: it takes matrices")
     return total(diagonal(input))
 
 
 def kron(input: Any, other: Any) -> SparseTensor:
-    """The Kronecker product; zeros of a dense operand are stored, too. O(result's entries).
+    """The Kronecker product of two tensors; all entries of a dense operand are stored, also zeros.
+
+    Args:
+        input: a tensor, sparse or dense.
+        other: a tensor, sparse or dense; its number of dimensions may differ.
+
+    Returns:
+        A SparseTensor whose sizes are the products of the sizes of both operands.
 
     Raises:
+        OperandError: an operand is not a tensor.
         SizeError: the result exceeds the memory limit.
 
+    Complexity:
+        O(stored entries of the result).
+
     >>> import numscorch as ns
-    >>> kron(ns.from_torch(torch.eye(2)), ns.from_torch(torch.eye(2))).nnz
-    4
+    >>> ns.kron(ns.from_torch(torch.eye(2)), ns.from_torch(torch.ones(1, 2))).to_dense()
+    tensor([[1., 1., 0., 0.],
+            [0., 0., 1., 1.]])
     """
     left, right = (t if isinstance(t, SparseTensor) else from_torch(t, dense(t.ndim), copy=False) for t in (input, other))
     order = max(left.ndim, right.ndim)
@@ -249,29 +371,45 @@ def kron(input: Any, other: Any) -> SparseTensor:
 
 
 def diff(input: Any, n: int = 1, dim: int = -1, prepend: Any = None, append: Any = None) -> Any:
-    """The n-th difference along a dimension; ``prepend`` and ``append`` are concatenated first.
+    """The n-th difference along a dimension: each entry minus the previous one, n times.
+
+    Args:
+        input: a SparseTensor.
+        n: how many times differences are computed.
+        dim: the dimension.
+        prepend: a tensor, sparse or dense, to concatenate in front of ``input`` first.
+        append: a tensor, sparse or dense, to concatenate behind ``input`` first.
+
+    Returns:
+        A SparseTensor whose dimension ``dim`` is smaller by n.
+
+    Raises:
+        OperandError: n is not an integer.
+        RangeError: the dimension does not exist, or n is negative.
+        SizeError: sizes of other dimensions differ from those of ``prepend`` or ``append``.
 
     >>> import numscorch as ns
     >>> A = ns.from_torch(torch.tensor([[0.0, 2.0, 5.0]]))
-    >>> diff(A, prepend=A[:, :1]).to_dense()
+    >>> ns.diff(A, prepend=A[:, :1]).to_dense()
     tensor([[0., 2., 3.]])
     """
     at = normalize_dim(dim, input.ndim)
+    if n < 0:
+        raise RangeError(f"diff with n={n}: give the number of differences, at least 0")
     if not n:
         return input
     parts = [part for part in (prepend, input, append) if part is not None]
     if len(parts) > 1:
         input = cat([part if isinstance(part, SparseTensor) else from_torch(part, copy=False) for part in parts], at)
-    for _ in range(n):
-        length = max(input.shape[at] - 1, 0)
+    for length in reversed(range(max(input.shape[at] - n, 0), input.shape[at])):
         input = sub(narrow(input, at, input.shape[at] - length, length), narrow(input, at, 0, length))
     return input
 
 
 def svd_lowrank(A: Any, q: int | None = 6, niter: int | None = 2, M: Any = None) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """torch.svd_lowrank: the q largest singular values of a matrix, approximately, and their vectors; gradients flow to the values.
+    """The q largest singular values of a matrix, approximately, and their vectors; gradients flow to the values.
 
-    Algorithm 5.1 of Halko et al., 2009, with the random numbers that torch draws. O((stored entries + (m + n) * q) * q * niter).
+    The random numbers are those that torch.svd_lowrank draws.
 
     Args:
         A: a matrix of shape (m, n) with real or complex values.
@@ -279,20 +417,23 @@ def svd_lowrank(A: Any, q: int | None = 6, niter: int | None = 2, M: Any = None)
         niter: the number of subspace iterations.
         M: a matrix that is subtracted from ``A``, such as the means of its columns; it may have one row or one column.
 
-    Raises:
-        UnsupportedError: ``A`` is no matrix, or its values are integers or 16-bit floats.
-
     Returns:
         U of shape (m, q), S of shape (q,) and V of shape (n, q), so that ``U @ S.diag() @ V.mH`` approximates ``A - M``.
 
+    Raises:
+        UnsupportedError: ``A`` is not a matrix, or its values are integers or 16-bit floats.
+
+    Complexity:
+        O((stored entries + (m + n) * q) * q * niter).
+
+    Source: Halko et al., "Finding structure with randomness", 2009, algorithm 5.1.
+
     >>> import numscorch as ns
-    >>> U, S, V = svd_lowrank(ns.from_torch(torch.diag(torch.tensor([3.0, 0.0, 2.0]))), q=2)
+    >>> U, S, V = ns.svd_lowrank(ns.from_torch(torch.diag(torch.tensor([3.0, 0.0, 2.0]))), q=2)
     >>> S.round()
     tensor([3., 2.])
     """
-    if A.ndim != 2:
-        raise UnsupportedError(f"svd_lowrank or pca_lowrank of a {A.ndim}-dimensional tensor: select a matrix first, as in A[0]")
-    _check_decomposable("svd_lowrank or pca_lowrank", A)
+    _check_decomposable("svd_lowrank", A)
     adjoint = A.mH, None if M is None else torch.atleast_2d(M).mH
     if A.shape[-2] < A.shape[-1]:
         V, S, U = svd_lowrank(adjoint[0], q, niter, adjoint[1])
@@ -307,11 +448,13 @@ def svd_lowrank(A: Any, q: int | None = 6, niter: int | None = 2, M: Any = None)
 
 
 def _check_decomposable(name: str, A: Any) -> None:
-    """Check that LAPACK's functions take the values of a matrix.
+    """Check that a tensor is a matrix, and that LAPACK's functions take its values.
 
     Raises:
-        UnsupportedError: the values are integers or 16-bit floats.
+        UnsupportedError: the tensor is not a matrix, or the values are integers or 16-bit floats.
     """
+    if A.ndim != 2:
+        raise UnsupportedError(f"{name} of a {A.ndim}-dimensional tensor: give a matrix, such as A[0] of a batch")
     if A.dtype not in LAPACK:
         raise UnsupportedError(f"{name} of {A.dtype} values: convert with .to(torch.float32)")
 
@@ -326,13 +469,31 @@ def _difference_times(A: Any, M: Any, X: torch.Tensor) -> torch.Tensor:
 def pca_lowrank(
     A: SparseTensor, q: int | None = None, center: bool = True, niter: int = 2
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """torch.pca_lowrank: :func:`svd_lowrank` of a matrix less the means of its columns; the difference is never stored.
+    """The principal components of the rows of a matrix: ``svd_lowrank`` of the matrix minus the means of its columns.
+
+    The difference is never stored.
+
+    Args:
+        A: a sparse matrix of shape (m, n) with real or complex values.
+        q: the number of components; by default 6, or the smaller size of the matrix.
+        center: False subtracts no means.
+        niter: the number of subspace iterations.
+
+    Returns:
+        U of shape (m, q), S of shape (q,) and V of shape (n, q); the columns of V are the principal directions.
 
     Raises:
         RangeError: q exceeds the smaller size, or q or niter is negative.
-        UnsupportedError: ``A`` is no matrix.
+        UnsupportedError: ``A`` is not a matrix, or its values are integers or 16-bit floats.
+
+    >>> import numscorch as ns
+    >>> U, S, V = ns.pca_lowrank(ns.from_torch(torch.tensor([[0.0, 1.0], [0.0, 3.0], [0.0, 5.0]])), q=1)
+    >>> V.abs().round()
+    tensor([[0.],
+            [1.]])
     """
-    smaller = min(A.shape[-2:])
+    _check_decomposable("pca_lowrank", A)
+    smaller = min(A.shape)
     q = min(6, smaller) if q is None else q
     if not 0 <= q <= smaller or niter < 0:
         raise RangeError(f"pca_lowrank with q={q} and niter={niter}: q is at most {smaller}, the smaller size, and neither is negative")
@@ -340,34 +501,120 @@ def pca_lowrank(
 
 
 def lobpcg(A: Any, k: int | None = None, B: Any = None, X: Any = None, n: int | None = None, iK: Any = None, **options: Any) -> Any:
-    """torch.lobpcg, with matrices as torch's COO tensors: some largest or smallest eigenvalues of a symmetric matrix, and their vectors.
+    """Some of the largest or smallest eigenvalues of a symmetric matrix, and their vectors; calls torch.lobpcg with COO tensors.
 
     As for torch's sparse tensors, gradients are not supported: the backward pass raises ValueError.
 
+    Args:
+        A: a sparse symmetric matrix of shape (m, m).
+        k: the number of eigenvalues; 1 by default.
+        B: the matrix of a generalized eigenvalue problem, sparse or dense.
+        X: a dense matrix of shape (m, n) with initial vectors.
+        n: the number of random initial vectors, if ``X`` is not given.
+        iK: a preconditioner of shape (m, m), sparse or dense.
+        **options: ``largest``, ``niter``, ``tol``, ``method`` and the other options of torch.lobpcg.
+
+    Returns:
+        A tuple of dense tensors: eigenvalues of shape (k,) and vectors of shape (m, k).
+
     Raises:
         SizeError: the matrix is not square.
-        UnsupportedError: the values are integers or 16-bit floats.
+        UnsupportedError: ``A`` is not a matrix, or its values are integers or 16-bit floats.
+        ValueError: m is smaller than 3 * k.
+
+    >>> import numscorch as ns
+    >>> A = ns.from_torch(torch.diag(torch.tensor([1.0, 2.0, 4.0])))
+    >>> values, vectors = ns.lobpcg(A, 1)
+    >>> values.round()
+    tensor([4.])
     """
     _check_decomposable("lobpcg", A)
-    if A.shape[-1:] != A.shape[-2:-1]:
+    if A.shape[0] != A.shape[1]:
         raise SizeError(f"lobpcg of shape {tuple(A.shape)}: it takes symmetric matrices, torch.svd_lowrank takes any")
     matrices = [matrix.to(COO(2)).to_torch(copy=False) if isinstance(matrix, SparseTensor) else matrix for matrix in (A, B, iK)]
     return torch.lobpcg(matrices[0], k, matrices[1], X, n, matrices[2], **options)
 
 
+CUMULATIVE = """The cumulative {what} along a dimension; dense, because unstored entries get values, too.
+
+    Args:
+        input: a SparseTensor or a sparse torch tensor; dense tensors go to torch's {name}.
+        *args, **kwargs: ``dim``: the dimension.{more}
+
+    Returns:
+        {returned}
+
+    Raises:
+        IndexError: the dimension does not exist.
+        TypeError: ``dim`` is missing, or an argument is unknown to torch's {name}.
+        UnsupportedError: ``out`` is given, or within ``ns.strict()``.
+
+    >>> A = ns.from_torch(torch.tensor([1.0, 0.0, 2.0]))
+    >>> ns.{name}(A, 0)
+    {shown}
+    """
+FLIP = """Reverse the order of the {what} of a matrix.
+
+    Args:
+        input: a SparseTensor.
+
+    Returns:
+        A SparseTensor with the shape of ``input``; a copy of the entries.
+
+    Raises:
+        RangeError: the tensor has too few dimensions.
+
+    >>> ns.{name}(ns.from_torch(torch.tensor([[0.0, 1.0, 2.0]]))).to_dense()
+    tensor([{shown}])
+    """
+TRIANGLE = """The entries on and {side} a diagonal of matrices; others are dropped.
+
+    Args:
+        input: a sparse matrix, or a batch of matrices.
+        diagonal: the entries with j - i {relation} diagonal are kept, for row i and column j.
+
+    Returns:
+        A SparseTensor with the shape of ``input``; a copy of the entries.
+
+    Raises:
+        OperandError: the diagonal is not an integer.
+        SizeError: the tensor has fewer than two dimensions.
+
+    >>> ns.{name}(ns.from_torch(torch.ones(2, 2))).to_dense()
+    tensor([{first},
+            {second}])
+    """
 LAPACK = (torch.float32, torch.float64, torch.complex64, torch.complex128)  # data types that LAPACK computes with
 OTHER: dict[str, Callable[..., Any]] = {
     **{
-        name: of_dense(name, "of the dense tensor, since unstored entries receive values, too")
-        for name in ("cumsum", "cumprod", "cummax", "cummin", "logcumsumexp")
+        name: of_dense(name, CUMULATIVE.format(name=name, what=what, returned=returned, more=more, shown=shown))
+        for name, what, returned, more, shown in (
+            ("cumsum", "sum", "A dense tensor.", " ``dtype``: the data type of the result.", "tensor([1., 1., 3.])"),
+            ("cumprod", "product", "A dense tensor.", " ``dtype``: the data type of the result.", "tensor([1., 0., 0.])"),
+            (
+                "cummax",
+                "maximum",
+                "A named tuple of two dense tensors, ``values`` and ``indices``.",
+                "",
+                "torch.return_types.cummax(\n    values=tensor([1., 1., 2.]),\n    indices=tensor([0, 0, 2]))",
+            ),
+            (
+                "cummin",
+                "minimum",
+                "A named tuple of two dense tensors, ``values`` and ``indices``.",
+                "",
+                "torch.return_types.cummin(\n    values=tensor([1., 0., 0.]),\n    indices=tensor([0, 1, 1]))",
+            ),
+            ("logcumsumexp", "logarithm of the sum of exponentials", "A dense tensor.", "", "tensor([1.0000, 1.3133, 2.4076])"),
+        )
     },
     "diag": diag,
     "diag_embed": diag_embed,
     "diagonal": diagonal,
     "diff": diff,
     "flip": flip,
-    "fliplr": lambda input: flip(input, 1),
-    "flipud": lambda input: flip(input, 0),
+    "fliplr": with_name(lambda input: flip(input, 1), "fliplr", FLIP.format(name="fliplr", what="columns", shown="[2., 1., 0.]")),
+    "flipud": with_name(lambda input: flip(input, 0), "flipud", FLIP.format(name="flipud", what="rows", shown="[0., 1., 2.]")),
     "kron": kron,
     "lobpcg": lobpcg,
     "pad": pad,
@@ -379,6 +626,14 @@ OTHER: dict[str, Callable[..., Any]] = {
     "svd_lowrank": svd_lowrank,
     "tile": tile,
     "trace": trace,
-    "tril": lambda input, diagonal=0: triangle(input, diagonal, lower=True),
-    "triu": lambda input, diagonal=0: triangle(input, diagonal, lower=False),
+    "tril": with_name(
+        lambda input, diagonal=0: triangle(input, diagonal, lower=True),
+        "tril",
+        TRIANGLE.format(name="tril", side="below", relation="<=", first="[1., 0.]", second="[1., 1.]"),
+    ),
+    "triu": with_name(
+        lambda input, diagonal=0: triangle(input, diagonal, lower=False),
+        "triu",
+        TRIANGLE.format(name="triu", side="above", relation=">=", first="[1., 1.]", second="[0., 1.]"),
+    ),
 }

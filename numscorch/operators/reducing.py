@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from math import prod as product
-from operator import index
 from typing import Any
 
 import torch
 
 from ..convert.values import strided
-from ..errors import OperandError, RangeError, SizeError, UnsupportedError
+from ..errors import RangeError, SizeError, UnsupportedError
 from ..frontend.datatypes import SUMMED_LONG, computed_in
 from ..frontend.parser import Subscripts
 from ..frontend.requests import Request, reducing
@@ -38,13 +37,9 @@ def normalize_dims(dim: Any, order: int) -> tuple[int, ...]:
     >>> normalize_dims(-1, 2), normalize_dims(None, 2)
     ((1,), (0, 1))
     """
-    try:
-        listed = (index(dim),) if hasattr(dim, "__index__") else () if dim is None else tuple(map(index, dim))
-    except TypeError as error:
-        raise OperandError(f"dim={dim!r}: name dimensions by integers, one or several in a tuple") from error
-    dims = tuple(d + order * (d < 0) for d in listed or range(order))
-    if len(set(dims)) < len(dims) or any(not 0 <= d < order for d in dims):
-        raise RangeError(f"dim={dim} of a {order}-dimensional tensor: name dimensions from {-order} to {order - 1}, each once")
+    dims = tuple(normalize_dim(d, order) for d in (() if dim is None else as_integers(dim)) or range(order))
+    if len(set(dims)) < len(dims):
+        raise RangeError(f"dim={dim} of a {order}-dimensional tensor: name each dimension once")
     return dims
 
 
@@ -100,7 +95,7 @@ def _weighting(dims: tuple[int, ...], order: int) -> Request:
     return reducing(Subscripts((names, *((names[at],) for at in dims)), result), "+=")
 
 
-REDUCTION = """torch's {name}: {what} over one, several or all dimensions. Unstored entries count as 0.
+REDUCTION = """{what} over one, several or all dimensions; unstored entries count as 0.
 
     Args:
         input: a SparseTensor of any format.
@@ -112,7 +107,8 @@ REDUCTION = """torch's {name}: {what} over one, several or all dimensions. Unsto
         A dense tensor if at most one dimension remains; otherwise a tensor in the format that einsum infers.
 
     Raises:
-        RangeError: a dimension does not exist, or is repeated.
+        OperandError: a dimension is not an integer.
+        RangeError: a dimension does not exist, or is repeated.{more}
 
     >>> import torch, numscorch as ns
     >>> A = ns.from_torch(torch.tensor([[0.0, 2.0], [3.0, 4.0]]))
@@ -127,19 +123,43 @@ def _reduction(name: str, op: str, what: str, shown: str) -> Callable[..., Any]:
             return _narrow_sum(input.to(dtype), normalize_dims(dim, input.ndim), keepdim)
         return _reduce(name, op, input if dtype is None else input.to(dtype), dim, keepdim)
 
-    return with_name(reduction, name, REDUCTION.format(name=name, what=what, shown=shown))
+    return with_name(
+        reduction,
+        name,
+        REDUCTION.format(
+            name=name,
+            what=what,
+            shown=shown,
+            more=""
+            if op == "+="
+            else "\n        SizeError: a reduced dimension has size 0.\n        UnsupportedError: the values are complex.",
+        ),
+    )
 
 
-sum = _reduction("sum", "+=", "the sum", "(tensor(9.), tensor([2., 7.]))")
-amax = _reduction("amax", "max=", "the largest entry", "(tensor(4.), tensor([2., 4.]))")
-amin = _reduction("amin", "min=", "the smallest entry", "(tensor(0.), tensor([0., 3.]))")
+sum = _reduction("sum", "+=", "The sum", "(tensor(9.), tensor([2., 7.]))")
+amax = _reduction("amax", "max=", "The largest entry", "(tensor(4.), tensor([2., 4.]))")
+amin = _reduction("amin", "min=", "The smallest entry", "(tensor(0.), tensor([0., 3.]))")
 
 
 def prod(input: SparseTensor, dim: Any = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Any:
-    """The product over some dimensions; unstored entries are factors of 0.
+    """The product over one, several or all dimensions; unstored entries are factors of 0.
+
+    Args:
+        input: a SparseTensor.
+        dim: a dimension or a tuple of dimensions; all by default.
+        keepdim: whether to keep reduced dimensions with size 1.
+        dtype: the result's data type; defaults to the input's, or int64 for integers and bool.
+
+    Returns:
+        A dense tensor.
+
+    Raises:
+        OperandError: a dimension is not an integer.
+        RangeError: a dimension does not exist, or is repeated.
 
     >>> import numscorch as ns
-    >>> prod(ns.from_torch(torch.tensor([[2.0, 3.0], [0.0, 4.0]])), 1)
+    >>> ns.prod(ns.from_torch(torch.tensor([[2.0, 3.0], [0.0, 4.0]])), 1)
     tensor([6., 0.])
     """
     own_dtype = input.dtype if input.dtype.is_floating_point or input.dtype.is_complex else torch.int64
@@ -147,7 +167,27 @@ def prod(input: SparseTensor, dim: Any = None, keepdim: bool = False, *, dtype: 
 
 
 def mean(input: Any, dim: Dim = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Any:
-    """The mean over all entries, including unstored ones."""
+    """The mean over one, several or all dimensions, including unstored entries.
+
+    Args:
+        input: a SparseTensor of floating-point or complex values.
+        dim: a dimension or a tuple of dimensions; all by default.
+        keepdim: whether to keep reduced dimensions with size 1.
+        dtype: the data type to convert to first.
+
+    Returns:
+        A dense tensor if at most one dimension remains; otherwise a tensor in the format that einsum infers.
+
+    Raises:
+        OperandError: a dimension is not an integer.
+        RangeError: a dimension does not exist, or is repeated.
+        UnsupportedError: the values are integers or bool.
+
+    >>> import numscorch as ns
+    >>> A = ns.from_torch(torch.tensor([[0.0, 2.0], [3.0, 4.0]]))
+    >>> ns.mean(A), ns.mean(A, 1)
+    (tensor(2.2500), tensor([1.0000, 3.5000]))
+    """
     input = input if dtype is None else input.to(dtype)
     if not (input.dtype.is_floating_point or input.dtype.is_complex):
         raise UnsupportedError(f"the mean of {input.dtype} values would be truncated to integers: convert with .to(torch.float32)")
@@ -164,17 +204,21 @@ SOFTMAX = """{what} over the stored entries; unstored entries count as -inf and 
         dim: the dimension along which the exponentials are summed.
         dtype: the data type of the computation; defaults to the input's, or float32 for integers and bool.
 
+    Returns:
+        A SparseTensor with the pattern of ``input``.
+
     Raises:
+        RangeError: the dimension does not exist.
         UnsupportedError: ``dtype`` is not floating-point.
 
     >>> import torch, numscorch as ns
     >>> A = ns.from_torch(torch.tensor([[2.0, 2.0], [3.0, 0.0]]), ns.CSR)
-    >>> ns.softmax(A, 1).values
-    tensor([0.5000, 0.5000, 1.0000])
+    >>> ns.{name}(A, 1).values
+    tensor({shown})
     """
 
 
-def _softmax(name: str, what: str) -> Callable[..., Any]:
+def _softmax(name: str, what: str, shown: str) -> Callable[..., Any]:
     def softmax(input: Any, dim: int, dtype: torch.dtype | None = None, *, _stacklevel: int = 3) -> Any:
         if dtype is not None and not (dtype.is_floating_point or dtype.is_complex):
             raise UnsupportedError(f"{name} in {dtype} would be truncated to integers: pass a floating-point dtype")
@@ -186,10 +230,13 @@ def _softmax(name: str, what: str) -> Callable[..., Any]:
         result = evaluate_parts(_softmax_program(name, input.ndim, place), {"A": wide}, None)
         return result if wide is input else result.to(input.dtype)
 
-    return with_name(softmax, name, SOFTMAX.format(what=what))
+    return with_name(softmax, name, SOFTMAX.format(name=name, what=what, shown=shown))
 
 
-softmax, log_softmax = _softmax("softmax", "softmax"), _softmax("log_softmax", "The logarithm of softmax")
+softmax, log_softmax = (
+    _softmax("softmax", "The softmax along a dimension", "[0.5000, 0.5000, 1.0000]"),
+    _softmax("log_softmax", "The logarithm of the softmax along a dimension", "[-0.6931, -0.6931,  0.0000]"),
+)
 
 
 @lru_cache(maxsize=64)
@@ -226,14 +273,36 @@ def sum_to_size(input: SparseTensor, *size: Any) -> Any:
     return sum(input, reduced, keepdim=True).reshape(wanted) if reduced else input
 
 
-def _truth_reduction(name: str, op: str) -> Callable[..., Any]:
+def _truth_reduction(name: str, op: str, shown: str) -> Callable[..., Any]:
     def test(input: SparseTensor, dim: Dim = None, keepdim: bool = False) -> Any:
         tested = input != 0
         is_each = isinstance(dim, list | tuple) and not dim  # torch reduces no dimension, unlike in sums
         result = tested if is_each else _reduce(name, op, tested, dim, keepdim)
         return result.to(torch.uint8 if input.dtype == torch.uint8 else torch.bool)
 
-    return with_name(test, name, f"Whether {name} entries are nonzero; unstored entries are 0. The reduction of an empty tensor is dense.")
+    return with_name(
+        test,
+        name,
+        f"""Whether {name} of the entries over one, several or all dimensions are nonzero; unstored entries are 0.
+
+    Args:
+        input: a SparseTensor.
+        dim: a dimension or a tuple of dimensions; all by default. An empty tuple reduces no dimension.
+        keepdim: whether to keep reduced dimensions with size 1.
+
+    Returns:
+        A tensor of bool values, or uint8 values if ``input`` holds uint8: dense if at most one dimension remains; otherwise in the
+        format that einsum infers.
+
+    Raises:
+        OperandError: a dimension is not an integer.
+        RangeError: a dimension does not exist, or is repeated.
+
+    >>> A = ns.from_torch(torch.tensor([[0.0, 2.0], [3.0, 4.0]]))
+    >>> ns.{name}(A), ns.{name}(A, 1)
+    {shown}
+    """,
+    )
 
 
 REDUCING: dict[str, Callable[..., Any]] = {
@@ -245,6 +314,6 @@ REDUCING: dict[str, Callable[..., Any]] = {
     "softmax": softmax,
     "log_softmax": log_softmax,
     "sum_to_size": sum_to_size,
-    "any": _truth_reduction("any", "max="),
-    "all": _truth_reduction("all", "min="),
+    "any": _truth_reduction("any", "max=", "(tensor(True), tensor([True, True]))"),
+    "all": _truth_reduction("all", "min=", "(tensor(False), tensor([False,  True]))"),
 }

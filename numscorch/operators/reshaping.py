@@ -136,22 +136,55 @@ def normalize_dim(dim: Any, ndim: int) -> int:
     """
     at = as_integer(dim)
     if not -ndim <= at < ndim:
-        raise RangeError(f"dim={dim} of a {ndim}-dimensional tensor: give one from {-ndim} to {ndim - 1}")
+        valid = f"give one from {-ndim} to {ndim - 1}" if ndim else "use A.reshape(1)"
+        raise RangeError(f"dim={dim} of a {ndim}-dimensional tensor: {valid}")
     return at % ndim
 
 
 def transpose(input: SparseTensor, dim0: int, dim1: int) -> SparseTensor:
-    """Swap two dimensions; no array is copied."""
+    """Swap two dimensions; the result shares all arrays.
+
+    Args:
+        input: a SparseTensor.
+        dim0: a dimension.
+        dim1: the dimension to swap with it.
+
+    Returns:
+        A SparseTensor in the transposed format, such as CSC for CSR.
+
+    Raises:
+        OperandError: a dimension is not an integer.
+        RangeError: a dimension does not exist.
+
+    >>> import numscorch as ns
+    >>> ns.transpose(ns.from_torch(torch.tensor([[0.0, 2.0], [3.0, 4.0]])), 0, 1).to_dense()
+    tensor([[0., 3.],
+            [2., 4.]])
+    """
     order, first, second = list(range(input.ndim)), normalize_dim(dim0, input.ndim), normalize_dim(dim1, input.ndim)
     order[first], order[second] = second, first
     return input.permute(*order)
 
 
 def reshape(input: SparseTensor, *sizes: Any, shape: Sequence[int] | None = None) -> Any:
-    """Reshape the tensor in row-major order; one size may be -1. The first call takes O(nnz log nnz), later ones O(nnz).
+    """Reshape the tensor in row-major order.
+
+    Args:
+        input: a SparseTensor.
+        *sizes: the sizes, as separate arguments or as one sequence; one size may be -1.
+        shape: the sizes, if they are given by keyword.
+
+    Returns:
+        A SparseTensor; ``input`` itself if it has the shape, and a dense tensor for a shape without dimensions.
+
+    Raises:
+        SizeError: the number of entries would change, or exceeds int64.
+
+    Complexity:
+        O(nnz log nnz) for the first call, and O(nnz) for later ones with the same pattern and shape.
 
     >>> import numscorch as ns
-    >>> ns.from_torch(torch.eye(2)).reshape(4).to_dense()
+    >>> ns.reshape(ns.from_torch(torch.eye(2)), 4).to_dense()
     tensor([1., 0., 0., 1.])
     """
     target = complete_sizes(sizes if shape is None else (shape,), input.shape)
@@ -199,9 +232,26 @@ def unraveled(number: np.ndarray, shape: Sequence[int]) -> list[np.ndarray]:
 
 
 def flatten(input: SparseTensor, start_dim: int = 0, end_dim: int = -1) -> Any:
-    """Merge the dimensions from ``start_dim`` to ``end_dim``."""
+    """Merge the dimensions from ``start_dim`` to ``end_dim``, in row-major order.
+
+    Args:
+        input: a SparseTensor.
+        start_dim: the first merged dimension.
+        end_dim: the last merged dimension.
+
+    Returns:
+        A SparseTensor; a vector by default.
+
+    Raises:
+        RangeError: a dimension does not exist.
+        SizeError: ``start_dim`` comes after ``end_dim``.
+
+    >>> import numscorch as ns
+    >>> ns.flatten(ns.from_torch(torch.eye(2))).to_dense()
+    tensor([1., 0., 0., 1.])
+    """
     if not input.ndim:
-        return reshape(input, 1)
+        input = reshape(input, 1)
     first, last = normalize_dim(start_dim, input.ndim), normalize_dim(end_dim, input.ndim)
     if first > last:
         raise SizeError(f"flatten from dim {start_dim} to {end_dim}: start_dim comes after end_dim")
@@ -209,24 +259,69 @@ def flatten(input: SparseTensor, start_dim: int = 0, end_dim: int = -1) -> Any:
 
 
 def squeeze(input: SparseTensor, dim: int | Sequence[int] | None = None) -> Any:
-    """Remove dimensions of size 1: all of them, or the listed ones."""
+    """Remove dimensions of size 1.
+
+    Args:
+        input: a SparseTensor.
+        dim: a dimension or a tuple of dimensions, of which those with size 1 are removed; all by default.
+
+    Returns:
+        A SparseTensor, or a dense tensor if no dimensions remain.
+
+    Raises:
+        RangeError: a dimension does not exist.
+
+    >>> import numscorch as ns
+    >>> ns.squeeze(ns.from_torch(torch.tensor([[0.0, 2.0]]))).to_dense()
+    tensor([0., 2.])
+    """
     named = range(input.ndim) if dim is None else as_integers(dim)
     squeezed = {normalize_dim(d, input.ndim) for d in named}
     return reshape(input, [size for at, size in enumerate(input.shape) if at not in squeezed or size != 1])
 
 
 def unsqueeze(input: SparseTensor, dim: int) -> Any:
-    """Insert a dimension of size 1."""
+    """Insert a dimension of size 1.
+
+    Args:
+        input: a SparseTensor.
+        dim: the position of the new dimension in the result.
+
+    Returns:
+        A SparseTensor with one dimension more.
+
+    Raises:
+        RangeError: the position does not exist.
+
+    >>> import numscorch as ns
+    >>> ns.unsqueeze(ns.from_torch(torch.tensor([0.0, 2.0])), 0).to_dense()
+    tensor([[0., 2.]])
+    """
     sizes = list(input.shape)
     sizes.insert(normalize_dim(dim, input.ndim + 1), 1)
     return reshape(input, sizes)
 
 
 def expand(input: SparseTensor, *sizes: Any) -> Any:
-    """Repeat the tensor along dimensions of size 1 and along new leading ones; every copy is stored. O(result).
+    """Repeat the tensor along dimensions of size 1 and along new leading ones; every copy is stored.
+
+    Args:
+        input: a SparseTensor.
+        *sizes: the sizes of the result, as separate arguments or as one sequence; -1 keeps a size.
+
+    Returns:
+        A SparseTensor.
 
     Raises:
         SizeError: a size other than 1 would change, or the result exceeds the memory limit.
+
+    Complexity:
+        O(stored entries of the result).
+
+    >>> import numscorch as ns
+    >>> ns.broadcast_to(ns.from_torch(torch.tensor([0.0, 2.0])), (2, 2)).to_dense()
+    tensor([[0., 2.],
+            [0., 2.]])
     """
     target = as_integers(*sizes)
     extents = (1,) * (len(target) - input.ndim) + tuple(input.shape)
@@ -251,7 +346,24 @@ def copied(input: SparseTensor, times: tuple[int, ...]) -> Any:
 
 
 def movedim(input: SparseTensor, source: Any, destination: Any) -> SparseTensor:
-    """Move dimensions to other positions; the remaining ones keep their order. No array is copied."""
+    """Move dimensions to other positions; the other dimensions keep their order, and the result shares all arrays.
+
+    Args:
+        input: a SparseTensor.
+        source: a dimension, or a sequence of dimensions.
+        destination: the position in the result, or one for each dimension.
+
+    Returns:
+        A SparseTensor whose format stores the same levels in another mode order.
+
+    Raises:
+        RangeError: a dimension does not exist.
+        SizeError: the numbers of dimensions and positions differ, or one is repeated.
+
+    >>> import numscorch as ns
+    >>> ns.movedim(ns.from_torch(torch.ones(2, 3, 4)), 0, 2).shape
+    torch.Size([3, 4, 2])
+    """
     before, after = ([normalize_dim(d, input.ndim) for d in as_integers(dims_)] for dims_ in (source, destination))
     if len(before) != len(after) or len(set(before)) < len(before) or len(set(after)) < len(after):
         raise SizeError(f"movedim from {source} to {destination}: give equally many distinct dimensions")
@@ -260,17 +372,31 @@ def movedim(input: SparseTensor, source: Any, destination: Any) -> SparseTensor:
 
 
 def unflatten(input: SparseTensor, dim: int, sizes: Sequence[int]) -> Any:
-    """Split one dimension into several; one of the sizes may be -1.
+    """Split one dimension into several.
+
+    Args:
+        input: a SparseTensor.
+        dim: the dimension.
+        sizes: the sizes of the new dimensions; one may be -1.
+
+    Returns:
+        A SparseTensor.
 
     Raises:
+        RangeError: the dimension does not exist.
         SizeError: the product of the sizes is not the dimension's size.
+
+    >>> import numscorch as ns
+    >>> ns.unflatten(ns.from_torch(torch.tensor([0.0, 2.0, 3.0, 0.0])), 0, (2, -1)).to_dense()
+    tensor([[0., 2.],
+            [3., 0.]])
     """
     at = normalize_dim(dim, input.ndim)
     parts = complete_sizes((sizes,), input.shape[at : at + 1])
     return reshape(input, (*input.shape[:at], *parts, *input.shape[at + 1 :]))
 
 
-def _at_least(order: int) -> Callable[..., Any]:
+def _at_least(order: int, shape: str) -> Callable[..., Any]:
     def grown(input: Any) -> Any:
         if isinstance(input, torch.Tensor) and input.layout is not torch.strided:
             input = from_torch(input, copy=False)
@@ -282,7 +408,26 @@ def _at_least(order: int) -> Callable[..., Any]:
             return grown(tensors[0])
         return tuple(map(grown, tensors[0] if len(tensors) == 1 else tensors))
 
-    return with_name(at_least, f"atleast_{order}d", f"Add dimensions of size 1 if there are fewer than {order}.")
+    return with_name(
+        at_least,
+        f"atleast_{order}d",
+        f"""Add dimensions of size 1 to tensors that have fewer than {order}.
+
+    The first two dimensions are added at the front, and the third one at the end.
+
+    Args:
+        *tensors: tensors, sparse or dense; or one list of tensors.
+
+    Returns:
+        A tensor of the same kind, or a tuple of tensors if several are given.
+
+    Raises:
+        AttributeError: an argument is not a tensor.
+
+    >>> ns.atleast_{order}d(ns.from_torch(torch.tensor([0.0, 2.0]))).shape
+    torch.Size({shape})
+    """,
+    )
 
 
 def _shaped_as(name: str) -> Callable[..., Any]:
@@ -355,16 +500,36 @@ def _sizes_of_names(text: str, before: Iterable[Names], shape: tuple[int, ...], 
 
 
 RESHAPING: dict[str, Callable[..., Any]] = {
-    "atleast_1d": _at_least(1),
-    "atleast_2d": _at_least(2),
-    "atleast_3d": _at_least(3),
+    "atleast_1d": _at_least(1, "[2]"),
+    "atleast_2d": _at_least(2, "[1, 2]"),
+    "atleast_3d": _at_least(3, "[1, 2, 1]"),
     "broadcast_to": expand,
     "expand": expand,
     "expand_as": _shaped_as("expand"),
     "flatten": flatten,
     "moveaxis": movedim,
     "movedim": movedim,
-    "permute": lambda input, *dims, **named: input.permute(*dims, **named),
+    "permute": with_name(
+        lambda input, *dims, **named: input.permute(*dims, **named),
+        "permute",
+        """Permute the dimensions; the result shares all arrays.
+
+    Args:
+        input: a SparseTensor.
+        *dims: the dimensions in their new order, as separate arguments or as one sequence.
+        **named: ``dims``, if the order is given by keyword.
+
+    Returns:
+        A SparseTensor whose format stores the same levels in another mode order.
+
+    Raises:
+        OperandError: a dimension is not an integer.
+        RangeError: the order does not name each dimension once.
+
+    >>> ns.permute(ns.from_torch(torch.ones(2, 3, 4)), (2, 0, 1)).shape
+    torch.Size([4, 2, 3])
+    """,
+    ),
     "ravel": flatten,
     "rearrange": rearrange,
     "reshape": reshape,
@@ -372,7 +537,25 @@ RESHAPING: dict[str, Callable[..., Any]] = {
     "squeeze": squeeze,
     "swapaxes": transpose,
     "swapdims": transpose,
-    "t": SparseTensor.t,
+    "t": with_name(
+        lambda input: input.t(),
+        "t",
+        """Transpose a matrix; the result shares all arrays. Vectors keep their shape.
+
+    Args:
+        input: a SparseTensor with at most two dimensions.
+
+    Returns:
+        A SparseTensor in the transposed format, such as CSC for CSR.
+
+    Raises:
+        SizeError: the tensor has more than two dimensions.
+
+    >>> ns.t(ns.from_torch(torch.tensor([[0.0, 2.0], [3.0, 4.0]]))).to_dense()
+    tensor([[0., 3.],
+            [2., 4.]])
+    """,
+    ),
     "transpose": transpose,
     "unflatten": unflatten,
     "unsqueeze": unsqueeze,

@@ -67,7 +67,7 @@ def _moments(input: SparseTensor, dim: Dim, correction: float) -> tuple[torch.Te
     return (squares + missing * mean.square()) / max(number - correction, 0), mean
 
 
-def _spread(name: str, is_root: bool, with_mean: bool) -> Callable[..., Any]:
+def _spread(name: str, is_root: bool, with_mean: bool, shown: str) -> Callable[..., Any]:
     def function(input: SparseTensor, dim: Any = None, unbiased: bool = True, keepdim: bool = False, *, correction: Any = None) -> Any:
         if isinstance(dim, bool):
             dim, unbiased = None, dim
@@ -75,17 +75,53 @@ def _spread(name: str, is_root: bool, with_mean: bool) -> Callable[..., Any]:
         spread = _drop_dims(power(variance, 0.5) if is_root else variance, dim, keepdim).to(input.dtype.to_real())
         return (spread, _drop_dims(mean, dim, keepdim).to(input.dtype)) if with_mean else spread
 
-    return with_name(function, name, f"torch's {name} over all entries, including unstored ones; dense. O(nnz + result).")
+    return with_name(
+        function,
+        name,
+        f"""The {"standard deviation" if is_root else "variance"}{" and the mean" if with_mean else ""}, including unstored entries.
+
+    Args:
+        input: a SparseTensor of floating-point or complex values.
+        dim: a dimension or a tuple of dimensions; all by default. A bool is taken for ``unbiased``.
+        unbiased: whether the sum of squares is divided by n - 1 instead of n, for n entries.
+        keepdim: whether to keep reduced dimensions with size 1.
+        correction: replaces ``unbiased``: the sum of squares is divided by n - correction.
+
+    Returns:
+        {"A tuple of two dense tensors" if with_mean else "A dense tensor"}.
+
+    Raises:
+        RangeError: a dimension does not exist, or is repeated.
+        UnsupportedError: the values are integers or bool.
+
+    Complexity:
+        O(nnz + entries of the result).
+
+    >>> ns.{name}(ns.from_torch(torch.tensor([[0.0, 2.0], [3.0, 4.0]])), 1)
+    {shown}
+    """,
+    )
 
 
 def logsumexp(input: SparseTensor, dim: Any, keepdim: bool = False) -> torch.Tensor:
     """The logarithm of the sum of exponentials over all entries; each unstored entry adds exp(0).
 
-    Integers are converted to torch's default data type. For stored entries only, use
-    ``A.with_values(A.values.exp()).sum(dim).log()``.
+    For stored entries only, use ``A.with_values(A.values.exp()).sum(dim).log()``.
+
+    Args:
+        input: a SparseTensor of real values; integers are converted to torch's default data type.
+        dim: a dimension or a tuple of dimensions.
+        keepdim: whether to keep reduced dimensions with size 1.
+
+    Returns:
+        A dense tensor.
+
+    Raises:
+        RangeError: a dimension does not exist, or is repeated.
+        UnsupportedError: the values are complex.
 
     >>> import numscorch as ns
-    >>> logsumexp(ns.from_torch(torch.zeros(2, 4)), 1)
+    >>> ns.logsumexp(ns.from_torch(torch.zeros(2, 4)), 1)
     tensor([1.3863, 1.3863])
     """
     input = input if input.dtype.is_floating_point or input.dtype.is_complex else input.to(torch.get_default_dtype())
@@ -99,10 +135,26 @@ def logsumexp(input: SparseTensor, dim: Any, keepdim: bool = False) -> torch.Ten
 
 
 def norm(input: SparseTensor, p: Any = 2, dim: Dim = None, keepdim: bool = False, dtype: torch.dtype | None = None) -> Any:
-    """The vector norm over some dimensions, all by default; ``p`` is a number, inf, or "fro".
+    """The vector norm over one, several or all dimensions.
+
+    Args:
+        input: a SparseTensor of floating-point or complex values.
+        p: the order of the norm: a number that is not negative, inf, or "fro" for 2.
+        dim: a dimension or a tuple of dimensions; all by default.
+        keepdim: whether to keep reduced dimensions with size 1.
+        dtype: the data type to convert to first.
+
+    Returns:
+        A dense tensor; for ``p=0`` and ``p=inf``, a tensor in the format that einsum infers if several dimensions remain.
 
     Raises:
-        UnsupportedError: ``p`` names a matrix norm ("nuc"), or the values are integers.
+        RangeError: a dimension does not exist, or is repeated.
+        UnsupportedError: ``p`` is "nuc" or negative, or the values are integers.
+
+    >>> import numscorch as ns
+    >>> A = ns.from_torch(torch.tensor([[3.0, 4.0], [0.0, 2.0]]))
+    >>> ns.norm(A, dim=1), ns.norm(A, 1)
+    (tensor([5., 2.]), tensor(9.))
     """
     if isinstance(p, str) and p != "fro":
         raise UnsupportedError(f"norm with p={p!r} of a SparseTensor: use a number, or .to_dense()")
@@ -151,15 +203,42 @@ def normalize(input: SparseTensor, p: float = 2.0, dim: Any = 1, eps: float = 1e
 
 
 def nansum(input: SparseTensor, dim: Dim = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Any:
-    """The sum of the entries that are not NaN."""
+    """The sum of the entries that are not NaN, over one, several or all dimensions.
+
+    Args:
+        input: a SparseTensor.
+        dim: a dimension or a tuple of dimensions; all by default.
+        keepdim: whether to keep reduced dimensions with size 1.
+        dtype: the result's data type; defaults to the input's, or int64 for sums of integers and bool.
+
+    Returns:
+        A dense tensor if at most one dimension remains; otherwise a tensor in the format that einsum infers.
+
+    Raises:
+        RangeError: a dimension does not exist, or is repeated.
+
+    >>> import numscorch as ns
+    >>> ns.nansum(ns.from_torch(torch.tensor([[0.0, 2.0], [torch.nan, 4.0]])), 0)
+    tensor([0., 6.])
+    """
     return total(input.with_values(input.values.masked_fill(input.values.isnan(), 0)), dim, keepdim, dtype=dtype)
 
 
 def count_nonzero(input: SparseTensor, dim: Dim = None) -> Any:
-    """The number of entries that are not 0, over one, several or all dimensions.
+    """The number of entries that are not 0, over one, several or all dimensions; zeros that are stored are not counted.
+
+    Args:
+        input: a SparseTensor.
+        dim: a dimension or a tuple of dimensions; all by default.
+
+    Returns:
+        An int64 tensor: dense if at most one dimension remains; otherwise in the format that einsum infers.
+
+    Raises:
+        RangeError: a dimension does not exist, or is repeated.
 
     >>> import numscorch as ns
-    >>> count_nonzero(ns.from_torch(torch.tensor([[3.0, 4.0], [0.0, 2.0]])), 0)
+    >>> ns.count_nonzero(ns.from_torch(torch.tensor([[3.0, 4.0], [0.0, 2.0]])), 0)
     tensor([1, 2])
     """
     values = at_entries(input.pattern, torch.detach, input.values)
@@ -175,8 +254,8 @@ STATISTICS: dict[str, Callable[..., Any]] = {
     "nansum": nansum,
     "norm": norm,
     "normalize": normalize,
-    "std": _spread("std", is_root=True, with_mean=False),
-    "std_mean": _spread("std_mean", is_root=True, with_mean=True),
-    "var": _spread("var", is_root=False, with_mean=False),
-    "var_mean": _spread("var_mean", is_root=False, with_mean=True),
+    "std": _spread("std", True, False, "tensor([1.4142, 0.7071])"),
+    "std_mean": _spread("std_mean", True, True, "(tensor([1.4142, 0.7071]), tensor([1.0000, 3.5000]))"),
+    "var": _spread("var", False, False, "tensor([2.0000, 0.5000])"),
+    "var_mean": _spread("var_mean", False, True, "(tensor([2.0000, 0.5000]), tensor([1.0000, 3.5000]))"),
 }

@@ -54,10 +54,12 @@ def autotune(expr: Any, *operands: Any, format: Format | str | None = None, seco
         seconds: the time budget. At least two schedules are tried; the others are skipped once the budget is spent.
 
     Returns:
-        A :class:`Tuned` with ``schedule`` and ``times``; ``print`` shows a table.
+        An object with ``schedule``, the chosen one (``""`` for the compiler's default), and ``times``, the median time of each schedule
+        in seconds. ``print`` shows a table.
 
     Raises:
         UnsupportedError: no operand is sparse, or the einsum is contracted in pairs.
+        ExpressionError, FormatError, OperandError, SizeError: as for :func:`einsum`.
 
     >>> import torch, numscorch as ns
     >>> A = ns.from_torch(torch.eye(64))

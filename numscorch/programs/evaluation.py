@@ -135,7 +135,7 @@ def computed(
         if not is_tensor and not is_index_size(text, name):
             values[name] = unwrapped(_operand(value, operands))
             check_is_tensor(values[name])
-    _prepare(text, parts, values)
+    prepare(text, parts, values)
     places = {name: at for at, name in enumerate(operands)}
     steps = Steps(parts, values, format, values, not is_transformed(tuple(values.values())))
     for step in steps:
@@ -155,16 +155,20 @@ def computed(
             recorder.note(step.request, step.format, [places[name] for name in step.operands], given, result)
             places[step.name] = len(operands) + len(recorder.steps) - 1
         values[step.name] = result
-        _prepare(text, steps.parts[steps.at :], values)
+        prepare(text, steps.parts[steps.at :], values)
     return values
 
 
-def _prepare(text: str, parts: Sequence[ProgramPart], values: dict[str, Any]) -> None:
-    """Add derived operands of the parts, and check that each operand has as many dimensions as indices."""
+def prepare(text: str, parts: Sequence[ProgramPart], values: dict[str, Any]) -> None:
+    """Add derived operands of the parts, and check that each operand has as many dimensions as indices.
+
+    Raises:
+        ExpressionError: an operand has another number of dimensions.
+    """
     with_derived(text, parts, values)
     for part in parts:
         for name, indices in zip(part.operands, part.request.subscripts.operands, strict=True):
-            if name in values and (order := values[name].ndim) != len(indices):
+            if name in values and (order := len(values[name].shape)) != len(indices):
                 access = written_access(name, indices, text)
                 raise ExpressionError(f"{access} has {len(indices)} indices, but {name} has {order} dimensions\n  {text}")
 

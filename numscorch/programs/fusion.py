@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from string import ascii_lowercase
 from typing import Any, NamedTuple
 
 import torch
@@ -147,11 +148,42 @@ def fused_request(
     return _Fusing(parts, kinds, later).request()
 
 
+def aligned(parts: Sequence[ProgramPart]) -> list[ProgramPart]:
+    """Rename the indices of parts that read an earlier result with other indices than it is computed with, since index names are local.
+
+    >>> from numscorch.frontend.statements import parse_program
+    >>> for part in aligned(parse_program("P[i,j] = A[i,j] * l[i]; R[i,j] = P[i,k] * V[k,j]")):
+    ...     print(part.request.subscripts)
+    ij,i->ij
+    ij,ja->ia
+    """
+    results: dict[str, tuple[str, ...]] = {}
+    used = {name for part in parts for names in part.request.subscripts.operands for name in names}
+    fresh = (letter for letter in ascii_lowercase if letter not in used)
+    renamed = []
+    for part in parts:
+        subscripts = part.request.subscripts
+        reads = [(names, results[name]) for name, names in zip(part.operands, subscripts.operands, strict=True) if name in results]
+        read, computed = next((pair for pair in reads if pair[0] != pair[1]), ((), ()))
+        if read and len(set(read)) == len(read) == len(set(computed)):
+            names = dict(zip(read, computed, strict=True))
+            others = {name for operand in subscripts.operands for name in operand} - set(read)
+            names |= {name: next(fresh, name) for name in sorted(others)}
+            subscripts = Subscripts(
+                tuple(tuple(names.get(name, name) for name in operand) for operand in subscripts.operands),
+                tuple(names.get(name, name) for name in subscripts.result),
+            )
+            part = replace(part, request=replace(part.request, subscripts=subscripts))
+        renamed.append(part)
+        results[part.name] = subscripts.result
+    return renamed
+
+
 class _Fusing:
     """Merges several parts into one request."""
 
     def __init__(self, parts: Sequence[ProgramPart], kinds: Mapping[str, OperandKind | None], later: set[str]):
-        self.parts, self.kinds, self.later = parts, kinds, later
+        self.parts, self.kinds, self.later = aligned(parts), kinds, later
         self.letters: dict[tuple[str, tuple[str, ...]], str] = {}  # (operand, indices) -> letter in the request
         self.members: dict[str, Member] = {}
         self.alone: dict[str, Format] = {}  # format of each part's result without fusion

@@ -111,7 +111,7 @@ def check_is_tensor(operand: Any) -> None:
         OperandError: the message has the conversion to use.
     """
     if not isinstance(operand, SparseTensor | SparseParameter | Tensor):
-        takes = f"einsum takes SparseTensors and torch tensors, not {type(operand).__name__}"
+        takes = f"operands are SparseTensors or torch tensors, not {type(operand).__name__}"
         if operand is None or isinstance(operand, str | Format):
             raise OperandError(f"{takes}: only explain takes formats instead of tensors, for a plain einsum or a statement")
         if (handler := HANDLERS.get(type(operand))) is not None:

@@ -1,7 +1,7 @@
 """Matrices that are distributed over the ranks of ``torch.distributed``: shard, products with ``DTensor``, gradients.
 
-Each rank holds consecutive rows. A product sends the rows of a dense operand that other ranks need, while the product with the rank's
-own rows is computed.
+Each rank holds consecutive rows. A product sends the rows of a dense operand that other ranks need. Meanwhile, each rank computes the
+product with the rows that it owns.
 """
 
 from ..operators.naming import publish

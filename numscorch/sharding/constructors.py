@@ -41,29 +41,49 @@ def shard(
     partition: str | Sequence[int] = "rows",
     permute: Permutation = None,
 ) -> ShardedSparseTensor:
-    """Distribute a matrix over the ranks of a mesh. A collective operation. O(nnz log nnz) per rank.
+    """Distribute a matrix over the ranks of a mesh. A collective operation: all ranks call it.
 
     Args:
-        A: the matrix on every rank, or on a single rank, with None on the others. Its values may require grad only if every rank has it.
-        mesh: a device mesh, as ``torch.distributed.init_device_mesh("cpu", (ranks,))`` returns.
-        placements: one for each dimension of the mesh. A dimension with ``Shard(0)`` distributes the rows. A later dimension with
-            ``Shard(1)`` distributes the columns, too. Along dimensions with ``Replicate()``, ranks hold the same entries.
-        partition: ``"rows"`` for torch's even chunks, which ``DTensor`` operands and results need; ``"nnz"`` for ranges of rows with
-            about as many entries each; or the number of rows for each rank of the dimension with ``Shard(0)``. The columns of a square
-            matrix have the partition of its rows; the columns of other matrices have torch's chunks.
-        permute: a reordering of rows and columns of a square matrix before they are distributed: ``"nnz"`` reorders them by their
-            number of entries, so that even chunks have about as many entries each; ``"metis"`` keeps connected nodes together (needs
-            ``pymetis``); or the original row for each new row. :meth:`ShardedSparseTensor.rows_of` and
-            :meth:`ShardedSparseTensor.gathered` apply and undo it. The rows of ``DTensor`` operands and results are in the new order:
-            make operands with ``DTensor.from_local(A.rows_of(x), mesh, [Shard(0)], shape=x.shape, stride=x.stride())``.
+        A: a SparseTensor, a sparse parameter, or a dense or sparse matrix of torch. Every rank passes the matrix, or a single rank passes
+            it and the others pass None. The values may require grad only if every rank passes the matrix.
+        mesh: a device mesh, such as ``torch.distributed.init_device_mesh("cpu", (ranks,))``.
+        placements: one placement for each dimension of the mesh. ``Shard(0)`` distributes the rows over a dimension. ``Shard(1)`` over a
+            later dimension distributes the columns, too. Over a dimension with ``Replicate()``, ranks hold the same entries.
+        partition: ``"rows"`` for torch's even chunks; ``"nnz"`` for ranges of rows with about equal numbers of entries; or the number of
+            rows for each rank of the dimension with ``Shard(0)``. ``DTensor`` operands and results need ``"rows"``. The columns of a
+            square matrix have the partition of its rows. The columns of other matrices have torch's chunks.
+        permute: a reordering of rows and columns of a square matrix before they are distributed. ``"nnz"`` balances the numbers of
+            entries in even chunks. ``"metis"`` keeps connected nodes together; it needs ``pymetis``. A sequence has the original row
+            for each new row. :meth:`ShardedSparseTensor.rows_of` and :meth:`ShardedSparseTensor.gathered` apply and undo the
+            reordering. The rows of ``DTensor`` operands and results are in the new order: make operands with
+            ``DTensor.from_local(A.rows_of(x), mesh, [Shard(0)], shape=x.shape, stride=x.stride())``.
+
+    Returns:
+        The sharded matrix. Each rank holds its rows in CSR.
 
     Raises:
-        OperandError: no rank has the matrix, or more than one but not all; or one rank has it, and its values require grad.
-        RankError: the ranks hold different matrices, or have different arguments or versions of numscorch or torch.
-        SizeError: ``A`` is no matrix, or the partition or the permutation does not fit.
-        UnsupportedError: the placements are not supported, or pymetis isn't installed.
+        OperandError: ``mesh`` is not a device mesh, no rank passes the matrix, or several ranks but not all pass it; or a single rank
+            passes it, and its values require grad.
+        RankError: the ranks pass different matrices or arguments, have different versions of numscorch or torch, or another rank raised
+            an error; or this rank is not part of the mesh.
+        SizeError: ``A`` does not have two dimensions, or the partition or the permutation does not fit.
+        UnsupportedError: the placements are not supported, or ``pymetis`` is not installed.
+
+    Complexity:
+        O(nnz log nnz) per rank, and memory for the whole matrix on each rank. :func:`from_local_rows` and :func:`load` need memory for the
+        rank's rows only.
 
     Source: Tripathy, Yelick and Buluc, "Reducing Communication in Graph Neural Network Training", SC 2020, sections 4.1 and 4.2.
+
+    >>> import torch, numscorch as ns, torch.distributed as dist
+    >>> dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)  # under torchrun: init_process_group("gloo")
+    >>> mesh = dist.init_device_mesh("cpu", (dist.get_world_size(),))
+    >>> A = shard(ns.from_torch(torch.eye(3)), mesh)
+    >>> A
+    ShardedSparseTensor(shape=(3, 3), rank 0 of 1: rows 0 to 3, nnz=3, 0 halo rows, float32)
+    >>> A @ A.rows_of(torch.ones(3))
+    tensor([1., 1., 1.])
+    >>> dist.destroy_process_group()
     """
     with _constructing("shard", mesh, placements) as (ranks, grid):
         whole = _shared(None if A is None else _matrix(A), ranks)
@@ -82,21 +102,36 @@ def from_local_rows(
     columns: Sequence[int] | None = None,
     placements: Placement | Sequence[Placement] = ROWS,
 ) -> ShardedSparseTensor:
-    """Make a sharded matrix of the rows that each rank has read itself. A collective operation. O(nnz log nnz) per rank.
+    """Make a sharded matrix from the rows that each rank holds. A collective operation: all ranks call it.
 
     Args:
-        local: this rank's rows, a matrix (rows of this rank, columns of the whole matrix). Gradients flow to its values. Ranks that
-            differ only in dimensions of the mesh without ``Shard(0)`` pass the same rows.
+        local: the rows of this rank, a sparse or dense matrix (rows of this rank, columns of the whole matrix). Gradients flow to its
+            values. Ranks that differ only in dimensions of the mesh without ``Shard(0)`` pass the same rows.
         mesh: a device mesh.
-        columns: the number of columns that each rank owns; it owns equally many rows of a dense operand. By default, a rank owns as many
-            columns as rows if the matrix is square, else torch's chunks. A dimension with ``Shard(1)`` divides the columns again.
+        columns: the number of columns that each rank owns. A rank owns as many rows of a dense operand. By default, a rank of a square
+            matrix owns as many columns as rows; the columns of other matrices have torch's chunks. A dimension with ``Shard(1)`` divides
+            the columns again.
         placements: as for :func:`shard`.
 
+    Returns:
+        The sharded matrix, whose rows are the rows of all ranks in the order of the ranks.
+
     Raises:
-        RankError: the ranks have different numbers of columns, data types, placements, or versions of numscorch or torch, or different rows
-            where they must be the same.
+        OperandError: ``mesh`` is not a device mesh.
+        RankError: the ranks have different numbers of columns, data types, placements, or versions of numscorch or torch; ranks pass
+            different rows where they must be the same; or another rank raised an error.
         SizeError: the matrix does not have two dimensions, or ``columns`` does not fit.
         UnsupportedError: the placements are not supported.
+
+    Complexity:
+        O(nnz log nnz) per rank, for the entries of the rank.
+
+    >>> import torch, numscorch as ns, torch.distributed as dist
+    >>> dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)  # under torchrun: init_process_group("gloo")
+    >>> mesh = dist.init_device_mesh("cpu", (dist.get_world_size(),))
+    >>> from_local_rows(torch.tensor([[0.0, 2.0, 0.0], [3.0, 0.0, 4.0]]), mesh)
+    ShardedSparseTensor(shape=(2, 3), rank 0 of 1: rows 0 to 2, nnz=3, 0 halo rows, float32)
+    >>> dist.destroy_process_group()
     """
     with _constructing("from_local_rows", mesh, placements) as (ranks, grid):
         matrix = _matrix(local)
@@ -122,22 +157,38 @@ def load(
     partition: str | Sequence[int] = "rows",
     key: str | None = None,
 ) -> ShardedSparseTensor:
-    """Read a CSR matrix that :func:`numscorch.save` has written to a .npz archive, or a checkpoint of a sharded matrix.
+    """Read a sharded matrix from a .npz archive of :func:`numscorch.save` or from a checkpoint.
 
-    A collective operation. Each rank reads the row starts and its own rows; it maps an archive into memory.
+    A collective operation: all ranks call it. Each rank reads the row starts and its own rows. An archive is mapped into memory.
 
     Args:
-        path: the archive; or the folder of a checkpoint, as ``torch.distributed.checkpoint.save({"A": A}, checkpoint_id=path)`` writes
-            it under any number of ranks. All ranks can read the path.
-        mesh, placements, partition: as for :func:`shard`. Rows are permuted as in the saved matrix.
-        key: the name of the matrix in a checkpoint, ``"A"``; not needed if there is only one.
+        path: an archive with a matrix in CSR; or the folder of a checkpoint of any number of ranks, written by
+            ``torch.distributed.checkpoint.save({"A": A}, checkpoint_id=path)``. All ranks must be able to read the path.
+        mesh, placements, partition: as for :func:`shard`. Rows of a checkpoint are permuted as in the saved matrix.
+        key: the name of the matrix in a checkpoint, such as ``"A"``; not needed if the checkpoint has only one sharded matrix.
+
+    Returns:
+        The sharded matrix.
 
     Raises:
-        FormatError: the file is not such an archive, or the matrix is not in CSR.
-        OperandError: the checkpoint has no sharded matrix of this name, or has several.
-        OSError: the file can't be read.
+        FormatError: the file is not such an archive, or its tensor is not in CSR.
+        OperandError: ``mesh`` is not a device mesh, the checkpoint has no sharded matrix of this name, or it has several and no key is
+            given.
+        OSError: the file cannot be read.
+        RankError: the ranks pass different arguments, have different versions of numscorch or torch, or another rank raised an error.
         SizeError: the partition does not fit.
         UnsupportedError: the placements are not supported.
+
+    >>> import tempfile
+    >>> import torch, numscorch as ns, torch.distributed as dist
+    >>> dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)  # under torchrun: init_process_group("gloo")
+    >>> mesh = dist.init_device_mesh("cpu", (dist.get_world_size(),))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     ns.save(ns.from_torch(torch.eye(3)), f"{folder}/matrix.npz")
+    ...     A = load(f"{folder}/matrix.npz", mesh)
+    >>> A.nnz
+    3
+    >>> dist.destroy_process_group()
     """
     if Path(path).is_dir():
         return _from_checkpoint(fspath(path), mesh, placements, partition, key)

@@ -99,7 +99,10 @@ class Buffers:
 
 
 class HaloExchange:
-    """The rows that this rank sends to each rank and receives from each rank, computed once for each pattern.
+    """The plan of an exchange: the rows that this rank sends to each rank and receives from each rank.
+
+    A sharded matrix has an exchange for its columns, :attr:`ShardedSparseTensor.exchange`. It is planned once for each pattern. Planning
+    and the methods that start an exchange are collective operations of the ranks of the group.
 
     Args:
         ranks: the ranks that hold the matrix.
@@ -117,6 +120,21 @@ class HaloExchange:
         extent: the number of owned columns and halo columns.
         sent: the rows that this rank sends, as positions among its own rows, in the order of their receivers.
         bytes_sent: number of bytes that this rank has sent to other ranks so far.
+
+    Raises:
+        RankError: another rank raised an error, takes another step, or has ended.
+
+    Source: Tripathy, Yelick and Buluc, "Reducing Communication in Graph Neural Network Training", SC 2020, sections 4.1 and 4.2.
+
+    >>> import torch, numscorch as ns, torch.distributed as dist
+    >>> dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)  # under torchrun: init_process_group("gloo")
+    >>> mesh = dist.init_device_mesh("cpu", (dist.get_world_size(),))
+    >>> exchange = ns.sharding.shard(ns.from_torch(torch.eye(3)), mesh).exchange
+    >>> exchange.range, exchange.known, len(exchange.halo)
+    ((0, 3), tensor([0, 1, 2]), 0)
+    >>> exchange.extended(torch.ones(3, 1)).shape
+    torch.Size([3, 1])
+    >>> dist.destroy_process_group()
     """
 
     latest: ClassVar[int] = 0  # the largest number
@@ -140,31 +158,61 @@ class HaloExchange:
 
     @property
     def known(self) -> torch.Tensor:
-        """The owned columns, then the halo columns, shape (extent,)."""
+        """The owned columns, followed by the halo columns, shape (extent,)."""
         return torch.cat([torch.arange(*self.range), self.halo])
 
     def is_own(self, columns: torch.Tensor) -> torch.Tensor:
-        """Whether this rank owns each of the columns."""
+        """Return whether this rank owns each of some columns.
+
+        Args:
+            columns: numbers of columns in the whole matrix, an integer tensor of any shape.
+
+        Returns:
+            A bool tensor of the same shape.
+        """
         start, stop = self.range
         return (columns >= start) & (columns < stop)
 
     def numbered(self, columns: torch.Tensor) -> torch.Tensor:
-        """The positions of columns in :attr:`known`."""
+        """Return the positions of columns in :attr:`known`.
+
+        Args:
+            columns: numbers of owned columns or halo columns, an integer tensor of any shape.
+
+        Returns:
+            An integer tensor of the same shape.
+        """
         return torch.where(self.is_own(columns), columns - self.range[0], self.owned + torch.searchsorted(self.halo, columns))
 
     def start(self, x: torch.Tensor, verb: str = "sends", purpose: str = "") -> Transfer:
-        """Start sending owned rows; the transfer gives the rows of the halo.
+        """Start to send owned rows.
 
-        All ranks have to pass the same verb and purpose.
+        Args:
+            x: the owned rows of a dense operand, (owned, \\*).
+            verb: the verb of the step in error texts; the same on all ranks.
+            purpose: the purpose of the step in error texts; the same on all ranks.
+
+        Returns:
+            The transfer; its ``wait()`` returns the rows of the halo, (halo columns, \\*).
+
+        Raises:
+            RankError: another rank raised an error, takes another step, or has ended.
         """
         rows = self.buffers.take(len(self.sent), x)
         torch.index_select(x, 0, self.sent, out=rows)
         return replace(self._transfer(verb, rows, self.send_counts, self.receive_counts, purpose), buffer=rows)
 
     def start_back(self, halo_rows: torch.Tensor) -> Transfer:
-        """Start sending rows of the halo to their owners; the transfer gives the rows for :attr:`sent`.
+        """Start to send rows of the halo to their owners.
 
-        The rows must not change until the transfer ends.
+        Args:
+            halo_rows: one row for each halo column, (halo columns, \\*). They must not change until the transfer ends.
+
+        Returns:
+            The transfer; its ``wait()`` returns the rows that belong to the positions :attr:`sent`.
+
+        Raises:
+            RankError: another rank raised an error, takes another step, or has ended.
         """
         return self._transfer("sends back", resolved(halo_rows).resolve_conj().contiguous(), self.receive_counts, self.send_counts)
 
@@ -181,9 +229,20 @@ class HaloExchange:
         return Transfer(self, received, work)
 
     def begin(self, x: torch.Tensor, purpose: str = "") -> tuple[torch.Tensor, Transfer]:
-        """Start an exchange that autograd differentiates: returns ``x``, for the products that need no halo, and the transfer of the halo.
+        """Start an exchange that autograd differentiates.
 
-        In the backward pass, the gradient of the halo is sent while other gradients are computed, and is added to the gradient of ``x``.
+        In the backward pass, the gradient of the halo is sent while other gradients are computed. It is then added to the gradient of
+        ``x``.
+
+        Args:
+            x: the owned rows of a dense operand, (owned, \\*).
+            purpose: the purpose of the step in error texts; the same on all ranks.
+
+        Returns:
+            ``x`` for the products that need no halo, and the transfer, whose ``halo()`` returns the rows of the halo.
+
+        Raises:
+            RankError: another rank raised an error, takes another step, or has ended.
         """
         is_differentiated = torch.is_grad_enabled() and x.requires_grad  # on all ranks, or on none: the backward pass sends back
         transfer = self.start(x.detach(), "sends, and differentiates," if is_differentiated else "sends", purpose)
@@ -192,14 +251,34 @@ class HaloExchange:
         return x, transfer
 
     def extended(self, x: torch.Tensor) -> torch.Tensor:
-        """The owned rows and the rows of the halo. Differentiable."""
+        """Return the owned rows, followed by the rows of the halo. Differentiable.
+
+        Args:
+            x: the owned rows of a dense operand, (owned, \\*).
+
+        Returns:
+            A tensor (extent, \\*).
+
+        Raises:
+            RankError: another rank raised an error, takes another step, or has ended.
+        """
         if self.group is None:
             return x
         same, transfer = self.begin(x)
         return torch.cat([same, transfer.halo()])
 
     def returned(self, rows: torch.Tensor) -> torch.Tensor:
-        """The owned part of ``rows`` plus the same rows from other ranks' halos: the transpose of :meth:`extended`. Differentiable."""
+        """Send the rows of the halo back, and add them to the owned rows: the transpose of :meth:`extended`. Differentiable.
+
+        Args:
+            rows: one row for each owned and each halo column, (extent, \\*).
+
+        Returns:
+            The sums of the owned rows, (owned, \\*).
+
+        Raises:
+            RankError: another rank raised an error, takes another step, or has ended.
+        """
         if self.group is None:
             return rows
         return linear_map(

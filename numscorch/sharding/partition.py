@@ -11,23 +11,31 @@ import torch
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import Placement, Replicate, Shard
 
-from ..errors import SizeError, UnsupportedError
+from ..errors import RangeError, SizeError, UnsupportedError
 from .ranks import Ranks
 
 
 @dataclass(frozen=True)
 class Partition:
-    """Consecutive ranges of rows.
+    """A partition of rows or columns into consecutive ranges, one for each rank.
 
-    Args:
+    Attributes:
         starts: the first row of each rank, followed by the number of rows.
+
+    >>> rows = Partition((0, 5, 7))
+    >>> rows.size, rows.ranks, rows.sizes, rows.range_of(1)
+    (7, 2, (5, 2), (5, 7))
     """
 
     starts: tuple[int, ...]
 
     @classmethod
     def even(cls, size: int, ranks: int) -> Partition:
-        """torch's chunks of ``Shard(0)``: each rank has ``ceil(size / ranks)`` rows, the last ones fewer or none.
+        """Make torch's chunks of ``Shard(0)``: each rank has ``ceil(size / ranks)`` rows, and the last ranks fewer or none.
+
+        Args:
+            size: the number of rows.
+            ranks: the number of ranks.
 
         >>> Partition.even(7, 4)
         Partition(starts=(0, 2, 4, 6, 7))
@@ -37,7 +45,10 @@ class Partition:
 
     @classmethod
     def of_sizes(cls, sizes: Sequence[int]) -> Partition:
-        """Ranges of given lengths.
+        """Make ranges of given lengths.
+
+        Args:
+            sizes: the number of rows of each rank.
 
         >>> Partition.of_sizes([5, 2])
         Partition(starts=(0, 5, 7))
@@ -46,8 +57,18 @@ class Partition:
 
     @classmethod
     def balanced(cls, weights: torch.Tensor, ranks: int) -> Partition:
-        """Ranges whose sums of weights are about equal: each cut is next to the row that crosses an equal share. O(rows).
+        """Make ranges whose sums of weights are about equal.
 
+        Each boundary lies directly before or after the row in which the sum crosses an equal share.
+
+        Args:
+            weights: one weight for each row, such as its number of entries, shape (rows,).
+            ranks: the number of ranks.
+
+        Complexity:
+            O(rows).
+
+        >>> import torch
         >>> Partition.balanced(torch.tensor([9, 1, 1, 1, 1, 1]), 2), Partition.balanced(torch.tensor([1, 1, 1, 1, 1, 9]), 2)
         (Partition(starts=(0, 1, 6)), Partition(starts=(0, 5, 6)))
         """
@@ -61,7 +82,10 @@ class Partition:
         return cls((0, *cuts.tolist(), len(weights)))
 
     def split(self, count: int) -> Partition:
-        """Each range divided into torch's chunks.
+        """Divide each range into torch's chunks.
+
+        Args:
+            count: the number of chunks of each range.
 
         >>> Partition((0, 5, 7)).split(2)
         Partition(starts=(0, 3, 5, 6, 7))
@@ -84,19 +108,42 @@ class Partition:
         return tuple(stop - start for start, stop in pairwise(self.starts))
 
     def range_of(self, rank: int) -> tuple[int, int]:
-        """The first row of a rank, and the first row after its rows."""
+        """Return the first row of a rank, and the first row after its rows.
+
+        Args:
+            rank: the number of the rank.
+        """
         return self.starts[rank], self.starts[rank + 1]
 
     def owner(self, row: int) -> int:
-        """The rank that has a row.
+        """Return the rank that has a row.
+
+        Args:
+            row: the number of the row.
+
+        Raises:
+            RangeError: there is no such row.
 
         >>> Partition((0, 2, 2, 5)).owner(2)
         2
         """
+        if not 0 <= row < self.size:
+            raise RangeError(f"owner of row {row} in a partition of {self.size} rows: rows are counted from 0")
         return bisect_right(self.starts, row) - 1
 
     def owners(self, rows: torch.Tensor) -> torch.Tensor:
-        """The ranks that have these rows."""
+        """Return the ranks that have some rows.
+
+        Args:
+            rows: numbers of rows, an integer tensor of any shape.
+
+        Returns:
+            An integer tensor of the same shape.
+
+        >>> import torch
+        >>> Partition((0, 2, 2, 5)).owners(torch.tensor([4, 0]))
+        tensor([2, 0])
+        """
         return torch.searchsorted(torch.tensor(self.starts[1:]), rows, right=True)
 
 
@@ -180,13 +227,19 @@ def read_grid(mesh: DeviceMesh, placements: Placement | Sequence[Placement]) -> 
 
 @dataclass(frozen=True)
 class ShardingReport:
-    """Entries, halo rows, cut entries and partial rows of each rank.
+    """The load and the communication of each rank, as :meth:`ShardedSparseTensor.report` returns them; prints as a table.
 
-    Args:
-        entries: entries of each rank.
-        halo_rows: rows of a dense operand that each rank receives for a product.
-        cut: entries of each rank whose columns other ranks own.
-        partial_rows: rows of a result that each rank sends to their owners, which add them; none if each rank has whole rows.
+    Attributes:
+        entries: number of entries of each rank.
+        halo_rows: number of rows of a dense operand that each rank receives for a product.
+        cut: number of entries of each rank whose columns other ranks own.
+        partial_rows: number of rows of a result that each rank sends to their owners; 0 if each rank has whole rows.
+
+    >>> print(ShardingReport(entries=(6, 4), halo_rows=(1, 2), cut=(1, 3), partial_rows=(0, 0)))
+    rank      entries    halo rows  cut entries partial rows
+       0            6            1            1            0
+       1            4            2            3            0
+    edge cut 40.0%, imbalance 1.20
     """
 
     entries: tuple[int, ...]

@@ -14,21 +14,35 @@ from .tensor import ShardedSparseTensor
 
 
 class ShardedSparseParameter(SparseParameter):
-    """A module that holds a sharded matrix: the values of this rank's rows are its parameter. ``ns.nn.Parameter(A)`` makes it.
+    """A module that holds a sharded matrix: its parameter is the values of this rank's rows.
 
-    As the weight of a :class:`~numscorch.nn.SparseLinear`, it distributes the output features over the ranks (tensor parallelism). Ranks
-    have different values, so gradients must not be summed over the ranks: ``DistributedDataParallel`` and ``fully_shard`` over the same
-    ranks corrupt the values. ``fully_shard(model, ignored_params={weight.values})`` leaves the values out.
+    ``ns.nn.Parameter(A)`` makes it. As the weight of a :class:`~numscorch.nn.SparseLinear`, it distributes the output features over the
+    ranks (tensor parallelism).
 
-    The ``state_dict`` has the arrays of the whole matrix, of which each rank holds its part. ``torch.distributed.checkpoint`` saves and
-    loads it under any number of ranks, also into an unsharded weight of the same pattern. The state of an unsharded weight can be loaded.
+    Ranks have different values, so gradients must not be summed over the ranks. ``DistributedDataParallel`` and
+    ``fully_shard`` over the same ranks corrupt the values. ``fully_shard(model, ignored_params={weight.values})`` leaves the values
+    out.
+
+    The ``state_dict`` describes the whole matrix, and each rank holds a part of its arrays. ``torch.distributed.checkpoint`` saves it and
+    loads it under any number of ranks, also into an unsharded weight of the same pattern. ``load_state_dict`` also accepts the state of
+    an unsharded weight.
 
     Args:
-        A: the matrix; its pattern is shared, and its values become a ``torch.nn.Parameter``.
+        A: a sharded matrix, as :func:`shard` returns it. Its pattern is shared, and its values become a ``torch.nn.Parameter``.
         requires_grad: whether the values require grad.
 
     Raises:
         UnsupportedError: the columns are distributed, too.
+        RuntimeError: the values are integers or booleans, and ``requires_grad`` is True.
+
+    >>> import torch, numscorch as ns, torch.distributed as dist
+    >>> dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)  # under torchrun: init_process_group("gloo")
+    >>> mesh = dist.init_device_mesh("cpu", (dist.get_world_size(),))
+    >>> layer = ns.nn.SparseLinear(4, 8, density=0.5)
+    >>> layer.weight = ns.nn.Parameter(ns.sharding.shard(layer.weight, mesh))
+    >>> type(layer.weight).__name__, layer(torch.ones(2, 4)).shape
+    ('ShardedSparseParameter', torch.Size([2, 8]))
+    >>> dist.destroy_process_group()
     """
 
     TENSOR = ShardedSparseTensor
@@ -40,10 +54,15 @@ class ShardedSparseParameter(SparseParameter):
         self.layout = A.layout
 
     def hold(self, pattern: Pattern) -> None:
-        """Hold the local pattern, which cannot be replaced later. It is no buffer, because ranks have different patterns.
+        """Set the local pattern; it cannot be replaced later.
+
+        The index arrays are not buffers, because ranks have different patterns.
+
+        Args:
+            pattern: the pattern of the local rows.
 
         Raises:
-            UnsupportedError: there is a pattern already.
+            UnsupportedError: the parameter has a pattern already.
         """
         if "pattern" in vars(self):
             raise UnsupportedError(

@@ -48,36 +48,52 @@ def _forwarded(path: str, doc: str) -> Any:
 
 
 class ShardedSparseTensor(StoredValues):
-    """A sparse matrix of which each rank holds consecutive rows; created by :func:`shard` and :func:`from_local_rows`.
+    """A sparse matrix that is distributed over ranks: each rank holds consecutive rows.
 
-    Dense operands of products and results have the same partition: a ``DTensor`` with ``Shard(0)``, or each rank's rows as a plain
-    tensor. Products, sums, norms, ``full_tensor``, ``gathered``, ``report`` and graph layers are collective: all ranks call them in the
-    same order.
+    :func:`shard`, :func:`from_local_rows` and :func:`load` make it. Dense operands and results of products have the same partition. They
+    are ``DTensor`` with ``Shard(0)``, or plain tensors with the rows of the rank.
+
+    Products, sums, norms, :meth:`full_tensor`, :meth:`gathered`, :meth:`report` and graph layers are collective operations: all ranks call
+    them in the same order. They raise ``RankError`` if another rank raised an error, takes another step, or has ended.
 
     Args:
-        layout: the partitions, the local pattern and the exchange.
-        values: the values of this rank's rows, in the order of ``local``.
+        layout: the partitions, the local pattern and the exchanges.
+        values: the values of this rank's entries in the order of ``local``, shape (local.nnz,).
 
     Attributes:
-        local: this rank's entries as a SparseTensor. Columns: the owned columns, followed by the halo in ascending order;
-            ``exchange.known`` has their numbers in the whole matrix. Rows: the owned rows; if the columns are distributed over a second
-            dimension of the mesh, followed by rows of other ranks; ``row_exchange.known`` has their numbers.
+        layout: the partitions, the local pattern and the exchanges.
+        local: the entries of this rank, a SparseTensor in CSR. Its columns are the owned columns, followed by the halo columns in
+            ascending order; ``exchange.known`` has their numbers in the whole matrix. Its rows are the owned rows. If the columns are
+            distributed, too, rows of other ranks follow; ``row_exchange.known`` has their numbers.
         ndim: the number of dimensions, 2.
+
+    Raises:
+        SizeError: the number of values does not match the local pattern.
+
+    >>> import torch, numscorch as ns, torch.distributed as dist
+    >>> dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)  # under torchrun: init_process_group("gloo")
+    >>> mesh = dist.init_device_mesh("cpu", (dist.get_world_size(),))
+    >>> A = ns.sharding.shard(ns.from_torch(torch.tensor([[0.0, 2.0], [3.0, 0.0]])), mesh)
+    >>> A @ torch.ones(2), A.sum(1), A.local.values
+    (tensor([2., 3.]), tensor([2., 3.]), tensor([2., 3.]))
+    >>> torch.softmax(A, 1).full_tensor().values
+    tensor([1., 1.])
+    >>> dist.destroy_process_group()
     """
 
     __slots__ = ("_derived", "_parts", "layout", "local")
     ndim = 2
     mesh: torch.distributed.device_mesh.DeviceMesh = _forwarded("layout.grid.mesh", "The device mesh.")
-    exchange: HaloExchange = _forwarded("layout.exchange", "The exchange of the halo.")
+    exchange: HaloExchange = _forwarded("layout.exchange", "The exchange of rows of dense operands for the halo columns.")
     row_exchange: HaloExchange = _forwarded(
-        "layout.row_exchange", "The exchange of rows among ranks that hold several columns of one block of rows."
+        "layout.row_exchange", "The exchange of rows of results among ranks that hold different columns of the same rows."
     )
     shape: torch.Size = _forwarded("layout.shape", "The shape of the whole matrix.")
     nnz: int = _forwarded("layout.nnz", "The number of entries on all ranks.")
     format: Format = _forwarded("local.format", "The storage format of the local rows, CSR.")
     values: torch.Tensor = _forwarded(
         "local.values",
-        "The values of this rank, in the order of ``local``: within a row, owned columns come first. ``to_local()`` has another order.",
+        "The values of this rank in the order of ``local``: by rows; within a row, owned columns first. ``to_local()`` has another order.",
     )
 
     def __init__(self, layout: Layout, values: torch.Tensor):
@@ -87,26 +103,47 @@ class ShardedSparseTensor(StoredValues):
 
     @property
     def grad(self) -> ShardedSparseTensor | None:
-        """The gradient of the values, with the same pattern. Values that are not a leaf need ``A.values.retain_grad()``."""
+        """The gradient of the values, with the same pattern; None before the backward pass. Non-leaf values need ``retain_grad()``."""
         return None if self.values.grad is None else self.with_values(self.values.grad)
 
     def detach(self) -> ShardedSparseTensor:
-        """A matrix whose values do not require grad, and share the memory of these values."""
+        """Return a matrix whose values share the memory of these values and do not require grad."""
         return self.with_values(self.values.detach())
 
     def to(self, dtype: torch.dtype) -> ShardedSparseTensor:
-        """A matrix with values of this data type."""
+        """Return the matrix with values of another data type.
+
+        Args:
+            dtype: the data type.
+        """
         return self.with_values(self.values.to(dtype))
 
     def with_values(self, values: torch.Tensor) -> ShardedSparseTensor:
-        """A matrix of the same pattern with other values on this rank, shape (local.nnz,)."""
+        """Return a matrix with the same pattern and other values.
+
+        Args:
+            values: the values of this rank in the order of ``local``, shape (local.nnz,).
+
+        Raises:
+            SizeError: the number of values does not match.
+        """
         return ShardedSparseTensor(self.layout, values)
 
     def with_local(self, local: SparseTensor) -> ShardedSparseTensor:
-        """A matrix with other entries in the same local columns, such as added self loops, (rows, owned columns and halo).
+        """Return a matrix with other entries in the same local rows and columns, such as added self loops.
 
-        A collective operation. What the ranks compute for a pattern is cached with it.
+        A collective operation. The layout is cached with the new pattern.
+
+        Args:
+            local: the entries of this rank, a SparseTensor with the shape of ``self.local``.
+
+        Raises:
+            SizeError: ``local`` has another shape.
+            RankError: another rank has raised.
         """
+        with collective(self.layout.ranks, "with_local"):
+            if local.shape != self.local.shape:
+                raise SizeError(f"with_local of shape {tuple(local.shape)}: the entries of this rank have shape {tuple(self.local.shape)}")
         layout, matrix = self.layout, local.to(CSR)
         known: Layout | None = matrix.pattern.derived.get(("layout", layout))
         if any(agree(layout.ranks, "looks up a pattern", known is None)) or known is None:
@@ -120,7 +157,14 @@ class ShardedSparseTensor(StoredValues):
         return self.values._version, self.values.data_ptr()
 
     def remember(self, key: Hashable, make: Callable[[], ShardedSparseTensor]) -> ShardedSparseTensor:
-        """``make()``, cached until the values of a rank change, unless they require grad. A collective operation."""
+        """Return a matrix derived from this one, cached until the values of a rank change. A collective operation.
+
+        Nothing is cached if the values require grad.
+
+        Args:
+            key: the key of the cache; the same on all ranks.
+            make: a function that makes the derived matrix. All ranks call it together.
+        """
         is_cacheable = not (self.requires_grad or self.values.is_inference())
         state, derived = self._derived.get(key, (None, None))
         is_missing = not is_cacheable or derived is None or state != self._state
@@ -132,10 +176,17 @@ class ShardedSparseTensor(StoredValues):
         return derived
 
     def with_halo(self, x: torch.Tensor) -> tuple[tuple[torch.Tensor, torch.Tensor], SparseTensor]:
-        """The features of sources (owned nodes and halo) and of targets, and this rank's part of the graph, for a graph layer.
+        """Exchange node features for a graph layer. A collective operation.
+
+        Args:
+            x: the features of this rank's nodes, a plain tensor (nodes of this rank, channels).
+
+        Returns:
+            The features of sources (owned nodes, followed by the halo) and of targets, and this rank's part of the graph.
 
         Raises:
-            SizeError: the features are not those of this rank's nodes, or rows and columns have different partitions.
+            SizeError: the features do not have a row for each node of this rank, or rows and columns have different partitions.
+            UnsupportedError: the columns are distributed, too.
         """
         with collective(self.layout.ranks, "an exchange of features"):
             self.check_square()
@@ -147,7 +198,7 @@ class ShardedSparseTensor(StoredValues):
             return (self.exchange.extended(x), x), self.local
 
     def check_square(self) -> None:
-        """Check that nodes are the same as sources and as targets, and that this rank has all edges of its targets.
+        """Check that a graph layer can use the matrix: each rank has whole rows, and rows and columns have the same partition.
 
         Raises:
             SizeError: rows and columns have different partitions.
@@ -160,6 +211,9 @@ class ShardedSparseTensor(StoredValues):
     def check_whole_rows(self, what: str) -> None:
         """Check that each rank has whole rows.
 
+        Args:
+            what: the operation that needs whole rows, for the error text.
+
         Raises:
             UnsupportedError: the columns are distributed, too.
         """
@@ -169,7 +223,10 @@ class ShardedSparseTensor(StoredValues):
             )
 
     def parts(self) -> tuple[SparseTensor, SparseTensor]:
-        """The local entries in owned columns, and in halo columns (only the rows ``layout.halo.rows``). Cached for constant values."""
+        """Return the local entries in owned columns, and the local entries in halo columns.
+
+        The second matrix has only the rows ``layout.halo.rows``. Both are cached if the values do not require grad.
+        """
         values, layout = self.values, self.layout
         if values.requires_grad or values.is_inference():
             return tuple(part.matrix.with_values(values[part.positions]) for part in (layout.owned, layout.halo))  # type: ignore[return-value]
@@ -179,7 +236,7 @@ class ShardedSparseTensor(StoredValues):
         return self._parts[1:]
 
     def to_local(self) -> SparseTensor:
-        """This rank's entries, (rows of its block, columns of the whole matrix). Differentiable."""
+        """Return the entries of this rank in CSR, (rows of its block, columns of the whole matrix). Differentiable."""
         rows, columns = self._indices()
         parts = self.layout.grid.row_parts
         start, stop = self.layout.rows.starts[parts.start], self.layout.rows.starts[parts.stop]
@@ -191,7 +248,7 @@ class ShardedSparseTensor(StoredValues):
         return torch.stack([self.row_exchange.known[rows], self.exchange.known[columns]])
 
     def full_tensor(self) -> SparseTensor:
-        """The whole matrix on every rank, in its original order. Not differentiable."""
+        """Return the whole matrix in CSR on every rank, with rows in their original order. A collective operation. Not differentiable."""
         with collective(self.layout.ranks, "full_tensor"):
             pieces = every(self.layout.ranks, f"entries of matrix {self.exchange.number}", (self._indices(), self.values.detach()))
             places = torch.cat([piece[0] for piece in pieces], 1)
@@ -200,10 +257,10 @@ class ShardedSparseTensor(StoredValues):
             return from_coo(places, torch.cat([piece[1] for piece in pieces]), self.shape, format=CSR)
 
     def state_dict(self) -> dict[str, torch.Tensor]:
-        """This rank's part of the matrix in CSR, for ``torch.distributed.checkpoint``: ``dcp.save({"A": A}, checkpoint_id=path)``.
+        """Return this rank's part of the CSR arrays of the matrix, for ``torch.distributed.checkpoint``.
 
-        :func:`load` reads such a checkpoint under any number of ranks; so does ``dcp.load({"A": A}, ...)`` into a matrix of the same
-        pattern.
+        ``torch.distributed.checkpoint.save({"A": A}, checkpoint_id=path)`` calls this method. :func:`load` reads such a checkpoint under
+        any number of ranks. ``torch.distributed.checkpoint.load({"A": A}, ...)`` reads it into a matrix of the same pattern.
 
         Raises:
             UnsupportedError: the columns are distributed, too.
@@ -214,19 +271,25 @@ class ShardedSparseTensor(StoredValues):
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Write the values of a state to the values of this matrix. A collective operation.
 
+        Args:
+            state_dict: the result of :meth:`state_dict` for the same partition, or the state of an unsharded weight.
+
         Raises:
-            OperandError: the state has another pattern.
-            RankError: the state of another rank has another pattern.
+            OperandError: the state has no values, or another pattern.
+            RankError: another rank raised an error.
         """
         with torch.no_grad():
             self.values.copy_(values_of_state(self.layout, state_dict))
 
     def rows_of(self, x: torch.Tensor, dim: int = 1) -> torch.Tensor:
-        """This rank's rows of a dense tensor whose rows are in the matrix's original order.
+        """Return the rows of a dense tensor that this rank owns.
 
         Args:
-            x: the tensor.
+            x: all rows, in the original order of the matrix, (rows, \\*).
             dim: the dimension of the matrix to which the rows of ``x`` belong: 1 for ``A @ x``, 0 for ``A.t() @ x``.
+
+        Returns:
+            The rows of this rank, in the order of the matrix.
 
         Raises:
             SizeError: the tensor has another number of rows.
@@ -238,10 +301,17 @@ class ShardedSparseTensor(StoredValues):
         return x[start:stop] if self.layout.permutation is None else x[self.layout.permutation[start:stop]]
 
     def gathered(self, rows: torch.Tensor) -> torch.Tensor:
-        """All rows of a result, a plain tensor or a ``DTensor``, on every rank, in the original order. Not differentiable.
+        """Gather all rows of a result on every rank. A collective operation. Not differentiable.
+
+        Args:
+            rows: the rows of this rank, a plain tensor (rows of this rank, \\*); or a ``DTensor`` of all rows.
+
+        Returns:
+            All rows in the original order, a plain tensor.
 
         Raises:
-            SizeError: ``rows`` are neither this rank's rows nor a ``DTensor`` of all rows.
+            SizeError: ``rows`` is neither the rows of this rank nor a ``DTensor`` of all rows.
+            RankError: another rank raised an error, or passes rows of another shape or data type.
         """
         with collective(self.layout.ranks, "gathered"):
             owned = self.shape if isinstance(rows, DTensor) else (self.row_exchange.owned, self.exchange.owned)
@@ -257,7 +327,14 @@ class ShardedSparseTensor(StoredValues):
         return torch.empty_like(result).index_copy_(0, self.layout.permutation, result)
 
     def apply(self, function: Callable[[SparseTensor], Any], what: str) -> ShardedSparseTensor:
-        """The matrix with a function applied to the local rows; the function must keep the pattern.
+        """Apply a function to the local rows; the function must keep the pattern.
+
+        Args:
+            function: a function from a SparseTensor to a SparseTensor with the same pattern.
+            what: the name of the function, for the error text.
+
+        Returns:
+            The matrix with the new values.
 
         Raises:
             UnsupportedError: the result has another pattern, or is dense.
@@ -273,7 +350,11 @@ class ShardedSparseTensor(StoredValues):
         return self.with_values(values)
 
     def values_of(self, result: Any) -> torch.Tensor | None:
-        """The values of a local result with the pattern of ``local``; None for other results."""
+        """Return the values of a local result with the pattern of ``local``; None for other results.
+
+        Args:
+            result: a SparseTensor, or another result.
+        """
         if not isinstance(result, SparseTensor) or result.shape != self.local.shape:
             return None
         result = result.to(self.local.format)
@@ -284,7 +365,7 @@ class ShardedSparseTensor(StoredValues):
         return result.values if is_same else None
 
     def report(self) -> ShardingReport:
-        """Report the numbers of entries and halo rows of each rank. A collective operation."""
+        """Return the numbers of entries, halo rows, cut entries and partial rows of each rank. A collective operation."""
         counts = self.local.nnz, len(self.exchange.halo), len(self.layout.halo.positions), len(self.row_exchange.halo)
         return ShardingReport(*zip(*every(self.layout.ranks, "a report", counts), strict=True))
 
@@ -306,7 +387,7 @@ class ShardedSparseTensor(StoredValues):
     __abs__, __neg__ = map(_operator, (torch.abs, torch.neg))
 
     def t(self) -> Transposed:
-        """The transposed matrix, for products: ``A.t() @ y`` with this rank's rows of ``y``."""
+        """Return the transposed matrix. Only products accept it, such as ``A.t() @ y`` with this rank's rows of ``y``."""
         return Transposed(self)
 
     T = property(t)

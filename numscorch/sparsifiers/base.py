@@ -24,13 +24,16 @@ REGISTERED: dict[str, Any] = {}
 
 
 class Kind(StrEnum):
-    """The part of a tensor that a sparsifier needs to decide whether to keep an entry.
+    """The part of a tensor that a sparsifier needs to see to decide about an entry.
 
-    * STREAMING: the value of the entry, as for ``threshold``. The sparsifier may be called with any part of a tensor.
-      In ``einsum(..., sparsifier=)``, the kernel of the einsum applies the sparsifier if its comparison can be traced.
-    * BLOCKING: the values in one block of a matrix, as for ``n_m``. Kernels apply ``n_m``, too. ``block`` is the shape of
-      the block; -1 is the whole extent.
-    * MATERIALIZING: all values, or the shape of the tensor, as for ``magnitude`` and ``random``.
+    Members are strings: ``"streaming"`` equals ``Kind.STREAMING``.
+
+    Attributes:
+        STREAMING: the value of the entry, as for :class:`threshold`. The sparsifier may be called with any part of a tensor. In
+            ``einsum(..., sparsifier=)``, the kernel of the einsum applies the sparsifier if its comparison can be traced.
+        BLOCKING: the values in one block of a matrix, as for :class:`n_m`. The attribute ``block`` of the sparsifier is the shape of a
+            block; -1 stands for the whole extent. Kernels apply ``n_m``, too.
+        MATERIALIZING: all values, as for :class:`magnitude`; or the shape of the tensor, as for :class:`random`.
 
     Source: Ivanov, Dryden, Ben-Nun, Ashkboos, Hoefler, "STen: productive and efficient sparsity in PyTorch", 2023, section 3.
 
@@ -216,6 +219,9 @@ class BuiltIn:
 @dataclass(frozen=True)
 class WithFraction:
     """A value whose first argument is the fraction that becomes zero.
+
+    Args:
+        fraction: the fraction, between 0 and 1.
 
     Raises:
         SizeError: the fraction is not between 0 and 1.

@@ -20,15 +20,20 @@ ROUNDS = 2  # power iterations
 
 @dataclass(frozen=True, init=False, repr=False)
 class compose:
-    """Keep the entries that every sparsifier keeps; each sparsifier sees 0 at the entries that earlier sparsifiers dropped.
+    """Keep the entries that every sparsifier keeps.
 
-    Fractions still refer to all entries of the tensor.
+    Sparsifiers are applied in order. Each one sees 0 at the entries that earlier sparsifiers dropped. Fractions refer to all entries of
+    the tensor.
 
     Args:
         sparsifiers: callables that make masks, or names of registered sparsifiers.
 
+    Shape:
+        the input has any shape that all sparsifiers accept; the bool mask has the input's shape, and is True where an entry is kept.
+
     Raises:
-        OperandError: an argument is not a sparsifier.
+        OperandError: an argument is not a sparsifier. Calls raise it if a sparsifier returns no mask.
+        SizeError: calls raise it if a mask has another shape than the tensor.
 
     >>> from numscorch.sparsify import n_m, threshold
     >>> few = compose(n_m(1, 2), threshold(1.0))
@@ -49,7 +54,14 @@ class compose:
         return kept
 
     def keeps_value(self, value: Any) -> Any:
-        """Return whether a kernel keeps a value. NaN is kept, so that a sparsifier that refuses NaN can find it."""
+        """Return whether a kernel keeps a value. NaN is kept, so that a later check of the kept values finds it.
+
+        Args:
+            value: a tensor, or a proxy of a traced value.
+
+        Returns:
+            The comparison, a bool tensor or a proxy; True if all values are kept.
+        """
         kept: Any = True
         for sparsifier in self.sparsifiers:
             answer = kept_by(sparsifier, value if kept is True else torch.where(kept, value, 0.0))
@@ -58,7 +70,11 @@ class compose:
 
     @property
     def kind(self) -> Kind:
-        """Streaming if all parts are; blocking if all parts that do not stream are blocking with one block shape; else materializing."""
+        """The kind of the composition.
+
+        Streaming if all sparsifiers are streaming. Blocking if all sparsifiers that are not streaming are blocking, with one block shape.
+        Otherwise materializing.
+        """
         non_streaming = [sparsifier for sparsifier in self.sparsifiers if kind_of(sparsifier) != Kind.STREAMING]
         if not non_streaming:
             return Kind.STREAMING
@@ -68,14 +84,14 @@ class compose:
 
     @property
     def block(self) -> Block | None:
-        """The block shape of a blocking composition; None for other kinds."""
+        """The block shape (rows, columns) of a blocking composition; None for other kinds."""
         if self.kind != Kind.BLOCKING:
             return None
         return next(sparsifier.block for sparsifier in self.sparsifiers if kind_of(sparsifier) == Kind.BLOCKING)
 
     @property
     def format(self) -> Format:
-        """The last sparsifier format other than CSR; CSR if there is none."""
+        """The last format of a sparsifier that is not CSR; CSR if there is none."""
         formats = [getattr(sparsifier, "format", None) for sparsifier in self.sparsifiers]
         return next((format_ for format_ in reversed(formats) if isinstance(format_, Format) and format_ != CSR), CSR)
 
@@ -84,9 +100,19 @@ class compose:
 
 
 class LowRankPlusSparse(NamedTuple):
-    """The parts of a matrix (rows, columns): ``U @ V + sparse``.
+    """The parts of a matrix that :meth:`low_rank_plus_sparse.split` returns: ``U @ V + sparse``.
 
-    U is (rows, rank), V is (rank, columns), and ``sparse`` is a SparseTensor.
+    ``parts @ x`` multiplies the sum by a dense tensor without computing it. Gradients flow to all parts.
+
+    Attributes:
+        U: the left factor, a dense tensor (rows, rank).
+        V: the right factor, a dense tensor (rank, columns).
+        sparse: the kept entries of the residual, a SparseTensor (rows, columns).
+
+    >>> from numscorch.sparsify import topk
+    >>> parts = low_rank_plus_sparse(1, topk(1)).split(torch.tensor([[1.0, 1.0], [1.0, 5.0]]))
+    >>> parts.to_dense().shape, (parts @ torch.ones(2, 3)).shape, parts.sparse.nnz
+    (torch.Size([2, 2]), torch.Size([2, 3]), 2)
     """
 
     U: torch.Tensor
@@ -94,7 +120,7 @@ class LowRankPlusSparse(NamedTuple):
     sparse: SparseTensor
 
     def to_dense(self) -> torch.Tensor:
-        """Return the sum of the parts as a dense matrix."""
+        """Return the sum of the parts as a dense matrix (rows, columns)."""
         return self.U @ self.V + self.sparse.to_dense()
 
     def __matmul__(self, other: torch.Tensor) -> torch.Tensor:
@@ -107,11 +133,11 @@ class LowRankPlusSparse(NamedTuple):
 class low_rank_plus_sparse(BuiltIn):
     """Approximate a matrix by a product of low rank, and keep the entries of the residual that another sparsifier keeps.
 
-    A call returns the mask of the residual; ``split`` returns all three parts.
+    A call returns the mask of the residual. :meth:`split` returns all three parts.
 
     Args:
-        rank: the rank of the product, whose factors come from the largest singular values. If the rank is small
-            relative to the matrix, random projections with a fixed seed find these values.
+        rank: the rank of the product. The factors are a truncated singular value decomposition. If the rank is small relative to the
+            matrix, the decomposition is randomized, with a fixed seed.
         sparsifier: the sparsifier of the residual, or the name of a registered one.
 
     Shape:
@@ -121,7 +147,7 @@ class low_rank_plus_sparse(BuiltIn):
         SizeError: the tensor is not a matrix, or smaller than the rank; or the rank is negative.
         OperandError: the tensor is not finite, or not floating-point; or the second argument is not a sparsifier.
 
-    Sources: Candès, Li, Ma, Wright, "Robust principal component analysis?", 2009; Halko, Martinsson, Tropp, "Finding structure
+    Source: Candès, Li, Ma, Wright, "Robust principal component analysis?", 2009; Halko, Martinsson, Tropp, "Finding structure
     with randomness", 2011.
 
     >>> from numscorch.sparsify import topk
@@ -145,11 +171,19 @@ class low_rank_plus_sparse(BuiltIn):
         return mask_of(tensor.detach() - U @ V, self.sparsifier)
 
     def split(self, tensor: torch.Tensor, format: Format | str | None = None) -> LowRankPlusSparse:
-        """Return the three parts, detached from the matrix.
+        """Split a matrix into three parts, detached from it.
 
         Args:
-            tensor: a dense matrix.
-            format: the format of the sparse part; by default as in ``sparsify``.
+            tensor: a dense floating-point matrix.
+            format: the format of the sparse part; by default as in :func:`sparsify`.
+
+        Returns:
+            The parts.
+
+        Raises:
+            SizeError: the tensor is not a matrix, or smaller than the rank.
+            OperandError: the tensor is not finite, or not floating-point.
+            FormatError: the format cannot store the kept entries.
         """
         U, V = self._factors(tensor)
         return LowRankPlusSparse(U, V, sparsify(tensor.detach() - U @ V, self.sparsifier, format))

@@ -36,17 +36,21 @@ class keep_all(BuiltIn):
         return torch.ones_like(tensor, dtype=torch.bool)
 
     def keeps_value(self, value: Any) -> Any:
-        """Return whether a kernel keeps a value: always True."""
+        """Return True: a kernel keeps every value.
+
+        Args:
+            value: ignored.
+        """
         return True
 
 
 @called_as("threshold(0.01)")
 @dataclass(frozen=True, repr=False)
 class threshold(BuiltIn):
-    """Keep the entries whose absolute value is greater than t, as torch.nn.functional.hardshrink does.
+    """Keep the entries whose absolute value is greater than t, as ``torch.nn.functional.hardshrink`` does.
 
     Args:
-        t: the largest absolute value that becomes zero, rounded to the tensor's data type; 0 keeps all nonzeros.
+        t: the largest absolute value that becomes zero, rounded to the data type of the tensor; 0 keeps all nonzeros.
 
     Shape:
         the input has any shape; the bool mask has the input's shape, and is True where an entry is kept.
@@ -70,11 +74,21 @@ class threshold(BuiltIn):
         return magnitudes(self, tensor) > self.bound(tensor.dtype)
 
     def keeps_value(self, value: Any) -> Any:
-        """Return whether a kernel keeps a value. NaN is kept, so that a check of the kept values finds and refuses it."""
+        """Return whether a kernel keeps a value. NaN is kept, so that a later check of the kept values finds it.
+
+        Args:
+            value: a tensor, or a proxy of a traced value.
+
+        Returns:
+            The comparison, a bool tensor or a proxy.
+        """
         return ~(value.abs() <= self.t)
 
     def bound(self, dtype: torch.dtype) -> float:
         """Return t rounded to a data type.
+
+        Args:
+            dtype: a floating-point type.
 
         >>> threshold(0.1).bound(torch.float32) == 0.1, threshold(0.1).bound(torch.float64) == 0.1
         (False, True)
@@ -85,10 +99,9 @@ class threshold(BuiltIn):
 @called_as("random(0.9)")
 @dataclass(frozen=True, repr=False)
 class random(BuiltIn, WithFraction):
-    """Zero entries at random positions, whatever their values; tensors of one shape always get the same mask.
+    """Zero entries at random positions; tensors of one shape always get the same mask.
 
-    The mask depends only on the seed and the shape, so copies and pickles of a sparsifier draw the same masks. Masks
-    are cached.
+    The mask depends only on the seed and the shape, so copies and pickles of a sparsifier make the same masks. Masks are cached.
 
     Args:
         fraction: the fraction of all entries that becomes zero.
@@ -122,7 +135,14 @@ class random(BuiltIn, WithFraction):
         return self.mask_for(tensor.shape).clone()
 
     def mask_for(self, shape: Sequence[int]) -> torch.Tensor:
-        """Return the cached mask for a shape; callers must not write to it."""
+        """Return the cached mask for a shape; callers must not write to it.
+
+        Args:
+            shape: the sizes of the tensor.
+
+        Returns:
+            A bool tensor of this shape.
+        """
         key = tuple(shape)
         if key not in self._drawn:
             generator = torch.Generator().manual_seed(self.seed or 0)
@@ -140,15 +160,19 @@ class random(BuiltIn, WithFraction):
 class MovementScores(AbstractContextManager["MovementScores"]):
     """Accumulate the movement of a parameter's entries during training: ``-weight * gradient`` at each backward pass.
 
-    An entry that moves away from zero gets a high score, and an entry that shrinks a low one. Gradients are counted as
-    autograd delivers them: micro-batches add up to their batch, and a gradient scaler scales all scores alike.
+    An entry that moves away from zero gets a high score, and an entry that shrinks gets a low one. The scores of micro-batches add up to
+    those of their batch. A gradient scaler scales all scores alike. Used as a context manager, the object stops to record at the end of
+    the block.
 
     Args:
-        parameter: a leaf tensor that requires grad; it may be a sparse parameter's ``values``.
-        scores: the scores of an earlier run, to continue from.
+        parameter: a leaf tensor that requires grad, such as a weight or the ``values`` of a sparse parameter.
+        scores: scores of an earlier run to continue from, with the shape of the parameter; 0 by default.
+
+    Attributes:
+        scores: the scores, a float32 tensor with the shape of the parameter; float64 for a float64 parameter.
 
     Raises:
-        OperandError: the parameter does not require grad, so that it has no movement.
+        OperandError: the parameter is not a leaf tensor, or does not require grad.
         SizeError: the earlier scores have another shape.
 
     Source: Sanh, Wolf, Rush, "Movement pruning: adaptive sparsity by fine-tuning", 2020.
@@ -180,7 +204,7 @@ class MovementScores(AbstractContextManager["MovementScores"]):
         self.scores.zero_()
 
     def remove(self) -> None:
-        """Stop recording; the scores stay."""
+        """Stop to record; the scores are kept."""
         self._hook.remove()
 
     def __exit__(self, *error: object) -> None:
@@ -194,16 +218,16 @@ class movement(BuiltIn, WithFraction):
 
     Args:
         fraction: the fraction of all entries that becomes zero; of equal scores, the first are dropped.
-        scores: a score for each entry, or a MovementScores, whose scores are read at each call. The lowest scores are
-            dropped.
+        scores: a floating-point tensor with a score for each entry; or a MovementScores, whose scores are read at each call. The entries
+            with the lowest scores are dropped.
 
     Shape:
-        the input has the scores' shape, or is flattened to a matrix with a row for each output; the bool mask has the
-        input's shape, and is True where an entry is kept.
+        the input has the shape of the scores, or is the matrix of a convolution's weight, with a row for each output; the bool mask has
+        the input's shape, and is True where an entry is kept.
 
     Raises:
-        SizeError: the fraction is not between 0 and 1, or the tensor's shape differs from the scores'.
-        OperandError: the scores or the tensor hold NaN, or are not floating-point.
+        SizeError: the fraction is not between 0 and 1, or the shapes of tensor and scores differ.
+        OperandError: the scores are not a tensor or a MovementScores; or the scores or the tensor hold NaN, or are not floating-point.
 
     Source: Sanh, Wolf, Rush, "Movement pruning: adaptive sparsity by fine-tuning", 2020.
 
@@ -246,8 +270,8 @@ class wanda(BuiltIn, WithFraction):
 
     Args:
         fraction: the fraction of each row that becomes zero; of equal scores, the first are dropped.
-        calibration: inputs of the layer, of shape (\\*, in), from which the norm of each feature over all samples is computed;
-            or these norms, of shape (in,).
+        calibration: inputs of the layer, a floating-point tensor (\\*, in), from which the norm of each feature over all samples is
+            computed; or these norms, of shape (in,).
 
     Shape:
         the input is a matrix (out, in); the bool mask has the input's shape, and is True where an entry is kept.
@@ -255,7 +279,7 @@ class wanda(BuiltIn, WithFraction):
     Raises:
         SizeError: the fraction is not between 0 and 1, or the tensor is not a matrix with the calibration's number of
             inputs.
-        OperandError: the tensor or the calibration holds NaN, or is not floating-point.
+        OperandError: the calibration is not a dense tensor; or the tensor or the calibration holds NaN, or is not floating-point.
 
     Source: Sun, Liu, Bair, Kolter, "A simple and effective pruning approach for large language models", 2023.
 
@@ -290,7 +314,7 @@ class wanda(BuiltIn, WithFraction):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class same_pattern(BuiltIn):
-    """Keep the entries that another tensor stores, whatever their values.
+    """Keep the entries that another tensor stores, regardless of the values.
 
     Args:
         ref: a SparseTensor or a sparse parameter, whose explicit zeros count as stored; or a bool mask, True where an
@@ -321,7 +345,13 @@ class same_pattern(BuiltIn):
         return self.mask_for(tensor.shape).clone()
 
     def mask_for(self, shape: Sequence[int]) -> torch.Tensor:
-        """Return the cached mask for a shape; callers must not write to it.
+        """Return the cached mask; callers must not write to it.
+
+        Args:
+            shape: the sizes of the tensor; equal to those of ``ref``.
+
+        Returns:
+            A bool tensor of this shape.
 
         Raises:
             SizeError: the shape differs from that of ``ref``.
@@ -330,10 +360,20 @@ class same_pattern(BuiltIn):
         return self._mask
 
     def holds(self, indices: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
-        """Return whether the entries at coordinates (ndim, n) are kept, as a mask (n,). O(n log n), without a full mask.
+        """Return whether the entries at some coordinates are kept.
+
+        Args:
+            indices: the coordinates, an integer tensor (ndim, n).
+            shape: the sizes of the tensor; equal to those of ``ref``.
+
+        Returns:
+            A bool tensor (n,).
 
         Raises:
             SizeError: the shape differs from that of ``ref``.
+
+        Complexity:
+            O((n + nnz) log(n + nnz)) for a sparse ``ref``, without a mask of all entries; O(n) for a mask.
         """
         self._check(shape)
         if isinstance(self.ref, torch.Tensor):

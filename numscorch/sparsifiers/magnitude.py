@@ -30,8 +30,8 @@ class magnitude(BuiltIn, WithFraction):
     """Zero the entries with the smallest absolute values.
 
     Args:
-        fraction: the fraction of all entries that becomes zero, rounded as torch.nn.utils.prune rounds its ``amount``.
-            Of equal entries, the first become zero.
+        fraction: the fraction of all entries that becomes zero, rounded as ``torch.nn.utils.prune`` rounds its ``amount``. Of equal
+            absolute values, the first become zero.
 
     Shape:
         the input has any shape; the bool mask has the input's shape, and is True where an entry is kept.
@@ -52,10 +52,21 @@ class magnitude(BuiltIn, WithFraction):
         return others_than_least(tensor, round(self.fraction * tensor.numel()))
 
     def of_stored(self, values: torch.Tensor, size: int, indices: torch.Tensor) -> torch.Tensor:
-        """Return the mask of the stored values to keep, in a tensor of ``size`` entries. O(nnz).
+        """Return the mask of the stored values to keep. O(nnz).
 
-        Unstored entries are dropped first. Of equal values, those with the first coordinates (ndim, nnz) are dropped,
-        regardless of the storage order.
+        Unstored entries are dropped first. Of equal values, those with the first coordinates are dropped, regardless of the storage
+        order.
+
+        Args:
+            values: the stored values, a floating-point tensor (nnz,).
+            size: the number of all entries of the tensor.
+            indices: the coordinates of the values, an integer tensor (ndim, nnz).
+
+        Returns:
+            A bool tensor (nnz,).
+
+        Raises:
+            OperandError: the values hold NaN, or are not floating-point.
         """
         drop = round(self.fraction * size) - (size - len(values))
         return ~least_by_place(magnitudes(self, values), max(drop, 0), indices)
@@ -68,17 +79,16 @@ class block_magnitude(BuiltIn):
 
     Args:
         b0: rows of a block.
-        b1: columns of a block. The last blocks are smaller if the matrix's size is not a multiple.
-        fraction: the fraction of blocks that becomes zero; of blocks with equal sums, the first are dropped. Smaller blocks
-            have smaller sums, so the fraction of entries may differ. ``nnz`` and ``density`` of the result count the entries inside
-            the matrix.
+        b1: columns of a block. The last blocks are smaller if the sizes of the matrix are not multiples of the block's.
+        fraction: the fraction of blocks that becomes zero. Of blocks with equal sums, the first are dropped. Smaller blocks have smaller
+            sums, so the fraction of entries may differ.
 
     Shape:
         the input is a matrix; the bool mask has the input's shape, and is True in the blocks that are kept.
 
     Raises:
         SizeError: the fraction is not between 0 and 1, or the tensor is not a matrix.
-        FormatError: the blocks have no rows or columns.
+        FormatError: b0 or b1 is not a positive integer.
         OperandError: the tensor holds NaN, or is not floating-point.
 
     Source: Narang, Undersander, Diamos, "Block-sparse recurrent neural networks", 2017.

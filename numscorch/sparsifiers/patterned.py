@@ -56,7 +56,7 @@ class topk(BuiltIn):
     """Keep the k entries with the largest absolute values of each slice.
 
     Args:
-        k: entries to keep per slice; of equal entries, the last are kept.
+        k: entries to keep per slice; of equal absolute values, the last are kept.
         dim: the dimension along which a slice runs.
 
     Shape:
@@ -64,7 +64,7 @@ class topk(BuiltIn):
         True where an entry is kept.
 
     Raises:
-        SizeError: a slice has fewer than k entries, or k is not an integer.
+        SizeError: k is not an integer of at least 0, or a slice has fewer than k entries.
         RangeError: the tensor has no dimension ``dim``.
         OperandError: the tensor holds NaN, or is not floating-point.
 
@@ -91,7 +91,7 @@ class topk(BuiltIn):
 
     @property
     def block(self) -> Block:
-        """A row or a column of a matrix."""
+        """The rows and columns of a slice of a matrix; -1 stands for the whole extent."""
         return (1, WHOLE) if self.dim in (-1, 1) else (WHOLE, 1)
 
 
@@ -119,10 +119,10 @@ class n_m(BuiltIn):
     """Keep the n entries with the largest absolute values of every m consecutive entries along the last dimension.
 
     Args:
-        n: entries to keep per block; of equal entries, the last are kept.
+        n: entries to keep per block; of equal absolute values, the last are kept.
         m: entries of a block. If the size is not a multiple of m, the last block is smaller, and keeps up to n entries.
-        rows: number of neighbouring rows that keep the same columns, chosen by their sums of absolute values. The last
-            group may have fewer rows.
+        rows: number of adjacent rows that keep the same columns. The columns with the largest sums of absolute values are kept. The
+            last group may have fewer rows.
 
     Shape:
         the input has at least one dimension, or two if ``rows`` is more than 1; the bool mask has the input's shape,
@@ -173,7 +173,7 @@ class n_m(BuiltIn):
 
     @property
     def block(self) -> Block:
-        """The rows and columns that are chosen together."""
+        """The rows and columns of a block."""
         return self.rows, self.m
 
     def __repr__(self) -> str:
@@ -228,23 +228,22 @@ def shared_out(weights: np.ndarray, n: int, g: int) -> np.ndarray:
 @called_as("n_m_g(2, 4, 8)")
 @dataclass(frozen=True, repr=False)
 class n_m_g(BuiltIn):
-    """Keep n of every m values along the first dimension, balanced over the choices of rows.
+    """Keep n of every m values along the first dimension, such that all combinations of n rows occur equally often.
 
-    In a chunk of C(m, n) * g columns, each choice of n rows is kept by g columns. Of all such assignments, the one that
-    keeps the largest sum of magnitudes is used.
+    In a chunk of C(m, n) * g columns, g columns keep each combination of n rows. Of all such assignments, the one with the largest sum of
+    kept absolute values is used.
 
     Args:
-        n: rows that a column keeps of a block.
-        m: rows of a block. If the number of rows is not a multiple of m, the last block is smaller, and its columns may
-            keep fewer.
-        g: columns of a chunk that keep the same rows. A smaller last chunk divides its columns evenly.
+        n: rows of a block that a column keeps.
+        m: rows of a block. If the number of rows is not a multiple of m, the last block is smaller, and its columns may keep fewer rows.
+        g: columns of a chunk that keep the same rows. If the last chunk is smaller, its columns are divided evenly.
 
     Shape:
         the input is a matrix of any size; the bool mask has the input's shape, and is True where an entry is kept.
 
     Raises:
         SizeError: the tensor is not a matrix.
-        FormatError: n, m and g do not make a format.
+        FormatError: n is greater than m, m is less than 2, or an argument is not a positive integer.
         OperandError: the tensor holds NaN, or is not floating-point.
 
     Complexity:

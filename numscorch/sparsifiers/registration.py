@@ -75,26 +75,28 @@ def register_sparsifier(
 ) -> Registered | Callable[[Sparsifier], Registered]:
     """Check a user-defined sparsifier, and register it so that ``sparsify`` accepts its name.
 
-    The check runs the sparsifier on small tensors of several shapes and data types. It has to return a mask of the
-    tensor's shape, return the same mask each time, and not write to the tensor. A streaming sparsifier has to decide on
-    each entry independently of other entries, and a blocking one on each block independently of other blocks. It has to accept float32
-    matrices (of whole blocks, if it has blocks), and may raise on other tensors.
+    The check runs the sparsifier on small tensors of several shapes and data types. The sparsifier must return a mask of the tensor's
+    shape, return the same mask each time, and not write to the tensor. A streaming sparsifier must decide on each entry independently of
+    other entries. A blocking one must decide on each block independently of other blocks. Each sparsifier must accept float32 matrices,
+    of whole blocks if it has blocks. It may raise errors for other tensors.
 
     Args:
         function: the sparsifier; if omitted, a decorator is returned.
-        kind: "streaming", "blocking" or "materializing"; see :class:`Kind`.
-        name: its name; by default the function's name. A registered name can be taken only by a new version of the same
-            function, as when a notebook cell runs again.
+        kind: ``"streaming"``, ``"blocking"`` or ``"materializing"``; see :class:`Kind`.
+        name: its name; by default the name of the function. A new version of a function can take the name of the old one, as when a
+            notebook cell runs again. Other functions cannot.
         format: the format in which ``sparsify`` stores the kept entries; CSR by default.
-        block: (rows, columns) of the blocks of a blocking sparsifier; -1 is the whole extent.
+        block: (rows, columns) of the blocks of a blocking sparsifier; -1 stands for the whole extent.
         check: whether to run the check.
         replace: whether to take the name from another sparsifier.
 
     Returns:
-        The sparsifier, with ``kind``, ``block`` and ``format``.
+        A sparsifier that calls the function, and has the attributes ``kind``, ``block`` and ``format``; or the decorator.
 
     Raises:
-        OperandError: the sparsifier breaks a promise; or the kind is unknown, a block is missing, or the name is taken.
+        OperandError: the check fails; or the function is not callable, the kind is unknown, a block is missing or superfluous, the name
+            is taken, or a lambda has no name.
+        FormatError: the format is unknown.
 
     >>> @register_sparsifier(kind="streaming")
     ... def positive(tensor):

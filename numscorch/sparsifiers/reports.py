@@ -28,11 +28,24 @@ USUAL = (magnitude(0.5), magnitude(0.9), n_m(2, 4), block_magnitude(4, 4, 0.9))
 
 @dataclass(frozen=True)
 class LayoutRow:
-    """The magnitude that one layout keeps of a tensor, and its size.
+    """The magnitude that one layout keeps of a tensor, and its size: a row of :class:`LayoutReport`.
 
-    ``kept`` is the kept fraction of the sum of absolute values. ``of_unstructured`` is the ratio of the kept sum to
-    the sum of equally many of the largest entries. ``of_n_m`` is the ratio of the kept sum to the sum that an n:m
-    pattern of the same density keeps; None if no such pattern exists.
+    The magnitude is the sum of absolute values.
+
+    Attributes:
+        layout: the name of the sparsifier.
+        format: the name of the format.
+        density: the number of stored entries, divided by the number of all entries.
+        kept: the magnitude of the stored entries, divided by that of all entries.
+        of_unstructured: the magnitude of the stored entries, divided by that of equally many of the largest entries.
+        of_n_m: the magnitude of the stored entries, divided by that of an n:m pattern of the same density; None if there is no such
+            pattern.
+        bytes: the size of values and index arrays.
+
+    >>> from numscorch.sparsify import magnitude
+    >>> row = report(torch.tensor([[4.0, 3.0, 1.0, 0.0]]), magnitude(0.5)).rows[0]
+    >>> row.layout, row.format, row.kept, row.bytes
+    ('magnitude(0.5)', 'CSR', 0.875, 24)
     """
 
     layout: str
@@ -44,7 +57,7 @@ class LayoutRow:
     bytes: int
 
     def cells(self) -> tuple[str, ...]:
-        """Return the row as text."""
+        """Return the texts of the row's cells."""
         beside = "-" if self.of_n_m is None else f"{self.of_n_m:.3f}"
         shares = (f"{self.density:.4g}", f"{self.kept:.3f}", f"{self.of_unstructured:.3f}", beside)
         return (self.layout, self.format, *shares, shown_bytes(self.bytes))
@@ -52,7 +65,18 @@ class LayoutRow:
 
 @dataclass(frozen=True)
 class LayoutReport:
-    """The rows of :func:`report`; prints as a table."""
+    """A comparison of layouts of a tensor, as :func:`report` returns it; prints as a table.
+
+    Attributes:
+        shape: the shape of the tensor.
+        bytes: the size of the dense tensor.
+        rows: one row for each layout.
+
+    >>> from numscorch.sparsify import magnitude
+    >>> compared = report(torch.eye(4), magnitude(0.75))
+    >>> compared.shape, compared.bytes, len(compared.rows)
+    ((4, 4), 64, 1)
+    """
 
     shape: tuple[int, ...]
     bytes: int
@@ -66,14 +90,18 @@ class LayoutReport:
 
 
 def report(tensor: torch.Tensor, *layouts: Any) -> LayoutReport:
-    """Report how much of a tensor's magnitude each layout keeps, a proxy for accuracy, and how many bytes it takes.
+    """Report how much of a tensor's magnitude each layout keeps, and how many bytes it takes.
+
+    The magnitude is the sum of absolute values. The kept magnitude is a proxy for the accuracy of a pruned model.
 
     Args:
-        tensor: a dense tensor, such as a layer's weight.
-        layouts: sparsifiers, names of registered sparsifiers, or pairs of a sparsifier and a format. A format alone
-            stands for its own sparsifier: NM for ``n_m``, NMG for ``n_m_g``, and any other format for storing the
-            nonzeros. By default ``magnitude(0.5)`` and ``magnitude(0.9)``, and for a matrix also ``n_m(2, 4)`` and
-            ``block_magnitude(4, 4, 0.9)``.
+        tensor: a dense floating-point tensor, such as a layer's weight.
+        layouts: sparsifiers, names of registered sparsifiers, or pairs of a sparsifier and a format. A format alone stands for a
+            sparsifier: NM for ``n_m``, NMG for ``n_m_g``, and other formats for a sparsifier that keeps the nonzeros. By default,
+            ``magnitude(0.5)`` and ``magnitude(0.9)``, and for a matrix also ``n_m(2, 4)`` and ``block_magnitude(4, 4, 0.9)``.
+
+    Returns:
+        The report, with one row for each layout.
 
     Raises:
         OperandError: a layout is not a sparsifier; or the tensor is not dense, not floating-point, or holds NaN or

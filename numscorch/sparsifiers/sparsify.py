@@ -27,6 +27,7 @@ from .entrywise import random, same_pattern, threshold
 from .magnitude import magnitude, magnitudes
 
 Sparsifier = Callable[[torch.Tensor], torch.Tensor]
+"""A callable that takes a tensor and returns a bool mask of its shape, True where an entry is kept."""
 RESULTS = ("dense", "infer", "auto")  # values of einsum's format= that are not formats
 
 
@@ -34,25 +35,29 @@ RESULTS = ("dense", "infer", "auto")  # values of einsum's format= that are not 
 def sparsify(tensor: torch.Tensor | SparseTensor, sparsifier: Sparsifier | str, format: Format | str | None = None) -> SparseTensor:
     """Store the entries of a tensor that a sparsifier keeps, explicit zeros included; gradients flow to the tensor.
 
-    A dense tensor is read in one pass, and ``threshold`` makes no mask. Of a sparse tensor, only stored entries can be
-    kept. A fraction still refers to all entries, and unstored entries are dropped first. For sparse tensors,
-    ``magnitude`` and streaming sparsifiers take O(nnz), and ``same_pattern`` O(nnz log nnz). Other sparsifiers that
-    look at values get a dense copy, which the ledger records.
+    Only stored entries of a sparse tensor can be kept. A fraction refers to all entries, and unstored entries are dropped first.
 
     Args:
-        tensor: a dense tensor, or a SparseTensor.
-        sparsifier: a callable that takes the tensor and returns a bool mask of its shape, True where an entry is kept;
-            or the name of a registered sparsifier.
-        format: the format of the result. By default, the sparsifier's ``format`` if it has one, else CSR for matrices
-            and COO(n) for other tensors; a sparse tensor keeps its own format instead of CSR. Formats with blocks store
-            whole blocks, with 0 where the mask keeps nothing.
+        tensor: a dense tensor, a SparseTensor, or a sparse parameter.
+        sparsifier: a callable that takes the tensor and returns a bool mask of its shape, True where an entry is kept; or the name of a
+            registered sparsifier.
+        format: the format of the result. By default, the sparsifier's ``format`` if it has one, else CSR for matrices and COO(n) for
+            other tensors. A sparse tensor keeps its own format if the default is CSR. Formats with blocks store whole blocks, with 0
+            where the mask is False.
+
+    Returns:
+        The kept entries.
 
     Raises:
-        OperandError: the tensor is neither dense nor a SparseTensor, or the sparsifier is not callable or returns no
-            mask.
+        OperandError: the tensor is neither dense nor a SparseTensor, or the sparsifier is not callable or returns no mask. Most
+            sparsifiers also raise it for NaN.
         SizeError: the mask has another shape.
-        FormatError: the format cannot store the kept entries.
+        FormatError: the format is unknown, or cannot store the kept entries.
         UnsupportedError: the tensor is not on the CPU.
+
+    Complexity:
+        One pass over a dense tensor; ``threshold`` makes no mask. For a sparse tensor, ``magnitude`` and streaming sparsifiers take O(nnz),
+        and ``same_pattern`` O(nnz log nnz). Other sparsifiers that read values get a dense copy; the ledger records it.
 
     >>> from numscorch.sparsify import magnitude, threshold
     >>> A = sparsify(torch.tensor([[1.0, -4.0], [3.0, 2.0]]), magnitude(0.5))

@@ -1,7 +1,7 @@
 """Sparsifiers, sparsified tensors, sparsification of models by parameter name, and sparse training.
 
-A sparsifier is a callable that takes a tensor and returns a mask of its shape, True where an entry is kept. Its
-optional attribute ``kind`` says how much of the tensor it needs to see, and ``format`` how the kept entries are stored.
+A sparsifier is a callable that takes a tensor and returns a bool mask of its shape, True where an entry is kept. It may have two
+attributes: ``kind``, the part of the tensor that it needs to see, and ``format``, the format in which the kept entries are stored.
 """
 
 from ..operators.naming import publish

@@ -21,18 +21,30 @@ from .replacement import Optimizers, repattern
 
 
 def data_parallel(model: torch.nn.Module, **options: Any) -> DistributedDataParallel:
-    """Wrap a model with sparse weights in DistributedDataParallel, if all processes have the same patterns.
+    """Wrap a model with sparse weights in ``DistributedDataParallel``. All processes have to call it.
 
-    Gradients of values are summed as for any parameter, and nothing is made dense. DistributedDataParallel broadcasts
-    buffers at every step; the index arrays of sparse weights are excluded from that.
+    All processes must have the same patterns. Gradients of values are averaged over the processes like other gradients. The index arrays
+    are excluded from the broadcasts of buffers, because they are equal.
 
     Args:
         model: the model.
-        options: options of DistributedDataParallel, such as ``process_group``.
+        options: options of ``DistributedDataParallel``, such as ``process_group``.
+
+    Returns:
+        The wrapped model.
 
     Raises:
-        UnsupportedError: patterns differ between processes.
+        UnsupportedError: patterns differ between processes; raised in all processes.
         OperandError: there is no process group yet.
+
+    >>> import torch.distributed as dist
+    >>> dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)  # under torchrun: init_process_group("gloo")
+    >>> from numscorch.nn import SparseLinear
+    >>> model = data_parallel(torch.nn.Sequential(SparseLinear(8, 4, density=0.5)))
+    >>> model(torch.ones(2, 8)).sum().backward()
+    >>> model.module[0].weight.grad.nnz
+    16
+    >>> dist.destroy_process_group()
     """
     check_patterns(model, options.get("process_group"))
     ignored = [f"{name}.{array}".lstrip(".") for name, weight in sparse_weights(model).items() for array, _ in named_arrays(weight.pattern)]
@@ -66,15 +78,21 @@ register_module_module_registration_hook(_watch)
 
 
 def check_patterns(model: torch.nn.Module, group: dist.ProcessGroup | None = None) -> None:
-    """Check that all processes store the same entries of every sparse weight; all processes have to call it.
+    """Check that all processes store the same entries of every sparse weight. All processes have to call it.
 
     Args:
-        model: the model, wrapped in DistributedDataParallel or not.
-        group: the processes; by default the processes of the DistributedDataParallel, or else all processes.
+        model: the model, wrapped in ``DistributedDataParallel`` or not.
+        group: the process group; by default that of ``DistributedDataParallel``, or else the default group.
 
     Raises:
-        UnsupportedError: patterns or weights differ; raised in all processes.
+        UnsupportedError: the patterns or the names of sparse weights differ; raised in all processes.
         OperandError: there is no process group yet.
+
+    >>> import torch.distributed as dist
+    >>> dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)  # under torchrun: init_process_group("gloo")
+    >>> from numscorch.nn import SparseLinear
+    >>> check_patterns(torch.nn.Sequential(SparseLinear(8, 4, density=0.5)))
+    >>> dist.destroy_process_group()
     """
     _check_initialized()
     digests = {name: digest(weight.pattern) for name, weight in sparse_weights(model).items()}
@@ -93,18 +111,28 @@ def check_patterns(model: torch.nn.Module, group: dist.ProcessGroup | None = Non
 def broadcast_patterns(
     model: torch.nn.Module, optimizer: Optimizers = None, source: int = 0, group: dist.ProcessGroup | None = None
 ) -> None:
-    """Give all processes the patterns of one process; all processes have to call it.
+    """Give all processes the patterns of one process. All processes have to call it.
 
-    Common entries keep their values, and new entries start at 0.
+    Common entries keep their values, and new entries start at 0. ``DistributedDataParallel`` makes the values equal afterwards.
 
     Args:
-        model: the model, before it is wrapped in DistributedDataParallel, which makes the values equal.
-        optimizer: the optimizers of the model; their state follows the entries.
-        source: the rank whose patterns are used.
-        group: the processes; all by default.
+        model: the model, before it is wrapped in ``DistributedDataParallel``.
+        optimizer: the optimizers of the model, one or several; their state follows the entries.
+        source: the global rank whose patterns are used.
+        group: the process group; the default group if None.
 
     Raises:
-        OperandError: there is no process group yet, or the processes have different weights.
+        OperandError: there is no process group yet, the processes have different weights, or the optimizer does not hold a weight.
+        SizeError: weights have different shapes.
+        UnsupportedError: the optimizer's state cannot follow.
+
+    >>> import torch.distributed as dist
+    >>> dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)  # under torchrun: init_process_group("gloo")
+    >>> from numscorch.nn import SparseLinear
+    >>> model = torch.nn.Sequential(SparseLinear(8, 4, density=0.5))
+    >>> broadcast_patterns(model)
+    >>> check_patterns(model)
+    >>> dist.destroy_process_group()
     """
     _check_initialized()
     weights = sparse_weights(model)

@@ -153,7 +153,10 @@ class Evolution:
         raise NotImplementedError
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the count of steps, the patterns, and the generator's state or whether a change is postponed."""
+        """Return the state for :meth:`load_state_dict`: the count of steps, the patterns, and the state of the random generator of SET.
+
+        The state of RigL says whether a change is postponed instead.
+        """
         return {
             "step": self.count,
             "patterns": {name: saved(weight.pattern) for name, weight in self.weights.items()},
@@ -163,9 +166,13 @@ class Evolution:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from a state, and give the weights its patterns; load the model and the optimizer after it.
 
+        Args:
+            state: the result of :meth:`state_dict`.
+
         Raises:
             OperandError: the state belongs to another class or to other weights; nothing is changed.
             SizeError: weights have other shapes.
+            FormatError: index arrays violate an invariant of their format.
         """
         owner = type(self).__name__
         check_keys(state, owner, self.state_dict())
@@ -197,27 +204,29 @@ def scheduled(owner: str, fraction: float | Schedule, until: int | None, make: C
 class SET(Evolution):
     """Sparse evolutionary training: drop the smallest entries, and grow as many at random positions.
 
-    A weight keeps its number of entries, or of blocks if its format stores whole blocks. Grown entries start at 0, and
-    so does their optimizer state. Frozen weights are not changed.
+    Call :meth:`step` after each ``optimizer.step()``. A weight keeps its number of entries, or of blocks if its format stores whole
+    blocks. Grown entries and their optimizer state start at 0. Frozen weights are not changed.
 
-    To resume, make the model, the optimizer and SET as before, then load the states in this order: SET, model,
-    optimizer. With a ``DistributedDataParallel`` model, all processes draw the same numbers, so that all patterns
-    stay equal; the initial patterns are compared.
+    To resume, make the model, the optimizer and SET as before. Then load the states in this order: SET, model, optimizer.
+
+    With a ``DistributedDataParallel`` model, the initial patterns are compared. All processes draw the same random numbers, so the
+    patterns stay equal.
 
     Args:
         model: the model whose sparse weights are changed.
         optimizer: the optimizers that train it, one or several.
         every: number of steps between changes.
-        fraction: the fraction of each weight's entries that is replaced, or its schedule.
+        fraction: the fraction of each weight's entries that is replaced. Or a schedule: a function from the number of a step to the
+            fraction.
         until: the step from which on nothing changes; None for no limit.
-        weights: name patterns, such as ``"encoder.*.weight"``.
+        weights: one or several name patterns, such as ``"encoder.*.weight"``.
         seed: the seed of the random positions.
 
     Raises:
         ExpressionError: a pattern names no sparse weight.
-        OperandError: a weight requires grad, and the optimizer does not hold it.
-        UnsupportedError: a format restricts the places of entries, as NM does; an optimizer's state cannot follow; or
-            patterns differ between processes.
+        OperandError: an argument has another type, or a weight requires grad and the optimizer does not hold it.
+        UnsupportedError: a format restricts the positions of entries, as NM does; a weight is on the meta device; an optimizer's state
+            cannot follow; or patterns differ between processes.
         SizeError: a fraction is not between 0 and 1, or a number of steps is not positive.
 
     Source: Mocanu, Mocanu, Stone, Nguyen, Gibescu, Liotta, "Scalable training of artificial neural networks with adaptive sparse
@@ -257,6 +266,16 @@ class SET(Evolution):
         return ranks + torch.searchsorted(keys - torch.arange(len(keys)), ranks, right=True)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from a state, and give the weights its patterns; load the model and the optimizer after it.
+
+        Args:
+            state: the result of :meth:`state_dict`.
+
+        Raises:
+            OperandError: the state belongs to another class or to other weights; nothing is changed.
+            SizeError: weights have other shapes.
+            FormatError: index arrays violate an invariant of their format.
+        """
         check_keys(state, "SET", self.state_dict())
         if not isinstance(state["generator"], torch.Tensor):
             raise OperandError(
@@ -269,30 +288,31 @@ class SET(Evolution):
 class RigL(Evolution):
     """Rigging the lottery: drop the smallest entries, and grow as many where the dense gradient is largest.
 
-    The dense gradient, ``upstream.T @ input`` of each layer, is computed only in the step before a change, and
-    accumulated over micro-batches. A weight keeps its number of entries, or of blocks if its format stores whole
-    blocks. Grown entries start at 0, and so does their optimizer state. An entry that was just dropped may be grown
-    again, and then keeps its value and state. Frozen layers, and layers that no gradient reached, are not changed. If a gradient
-    overflows, which ``torch.amp.GradScaler`` tolerates, the change is postponed by a step.
+    Call :meth:`step` after each ``optimizer.step()``. The dense gradient of each layer is computed only in the step before a change, and
+    accumulated over micro-batches. A weight keeps its number of entries, or of blocks if its format stores whole blocks. Grown entries and
+    their optimizer state start at 0. An entry that is dropped and grown in the same step keeps its value and state. Frozen layers, and
+    layers that no gradient reached, are not changed. If a gradient is not finite, as with ``torch.amp.GradScaler``, the change is postponed
+    by a step.
 
-    To resume, make the model, the optimizer and RigL as before, then load the states in this order: RigL, model,
-    optimizer. With a ``DistributedDataParallel`` model, dense gradients are summed over all processes, so that
-    all patterns stay equal; the initial patterns are compared.
+    To resume, make the model, the optimizer and RigL as before. Then load the states in this order: RigL, model, optimizer.
+
+    With a ``DistributedDataParallel`` model, the initial patterns are compared. Dense gradients are summed over all processes, so the
+    patterns stay equal.
 
     Args:
         model: the model whose ``SparseLinear`` and ``SparseConv2d`` weights are changed.
         optimizer: the optimizers that train it, one or several.
         until: the step from which on nothing changes; the paper uses three quarters of all steps.
         every: number of steps between changes.
-        fraction: the initial fraction of each weight's entries that is replaced; it decays as
-            :class:`schedules.cosine` does. Or a schedule.
-        weights: name patterns, such as ``"encoder.*.weight"``.
+        fraction: the initial fraction of each weight's entries that is replaced; it decays as in :class:`schedules.cosine`. Or a
+            schedule: a function from the number of a step to the fraction.
+        weights: one or several name patterns, such as ``"encoder.*.weight"``.
 
     Raises:
         ExpressionError: a pattern names no weight of these layers.
-        OperandError: a weight requires grad, and the optimizer does not hold it.
-        UnsupportedError: a format restricts the places of entries, as NM does; an optimizer's state cannot follow; or
-            patterns differ between processes.
+        OperandError: an argument has another type, or a weight requires grad and the optimizer does not hold it.
+        UnsupportedError: a format restricts the positions of entries, as NM does; a weight is on the meta device; an optimizer's state
+            cannot follow; or patterns differ between processes.
         SizeError: a fraction is not between 0 and 1, or a number of steps is not positive.
 
     Source: Evci, Gale, Menick, Castro, Elsen, "Rigging the lottery: making all tickets winners", 2020.
@@ -371,6 +391,16 @@ class RigL(Evolution):
         return units.dense_sums(self.gradients[name].abs()).index_fill_(0, kept, -1.0).topk(count).indices
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from a state, and give the weights its patterns; load the model and the optimizer after it.
+
+        Args:
+            state: the result of :meth:`state_dict`.
+
+        Raises:
+            OperandError: the state belongs to another class or to other weights; nothing is changed.
+            SizeError: weights have other shapes.
+            FormatError: index arrays violate an invariant of their format.
+        """
         super().load_state_dict(state)
         self._prepare()
 

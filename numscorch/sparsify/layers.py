@@ -46,21 +46,21 @@ READERS: dict[type[torch.nn.Module], Callable[[Any], torch.nn.Module]] = {
 
 
 def register_sparse_module(kind: type[torch.nn.Module], convert: Convert, weight: str = "weight") -> None:
-    """Register the function that makes a sparse version of a type of modules. Subclasses need their own registration.
+    """Register the function that makes sparse versions of a class of modules. Subclasses need their own registration.
 
     Args:
         kind: a class of modules.
-        convert: a function from a module, a sparsifier and a format (or None) to a new module. The new module holds the
-            weight as a :class:`~numscorch.nn.Parameter` of a SparseTensor under the same name. The sparsifier takes the
-            weight as a matrix, with a row for each output. The function must not change the old module.
-            :func:`densify_model` calls the new module's ``to_dense()``.
+        convert: a function from a module, a sparsifier and a format (or None) to a new module. The new module holds the weight as a
+            :class:`~numscorch.nn.Parameter` of a SparseTensor under the same name. The sparsifier takes the weight as a matrix, with a
+            row for each output. The function must not change the old module. :func:`densify_model` calls ``to_dense()`` of the new
+            module.
         weight: the name of the parameter that becomes sparse.
 
     Raises:
         OperandError: ``kind`` is not a class of modules, or ``convert`` is not callable.
 
     >>> class Mine(torch.nn.Linear):
-    ...     "A layer that computes as torch's does."
+    ...     "A linear layer."
     >>> from numscorch.nn import SparseLinear
     >>> register_sparse_module(Mine, SparseLinear.from_dense)
     """

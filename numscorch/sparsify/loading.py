@@ -114,22 +114,22 @@ def check_names(given: Iterable[str], owner: str, known: Iterable[str]) -> None:
 def load_patterns(model: torch.nn.Module, state: State, optimizer: Optimizers = None) -> torch.nn.Module:
     """Give a model's weights the sparse patterns of a state, so that ``model.load_state_dict(state)`` succeeds.
 
-    A newly built model has dense layers, or sparse layers with other entries. Dense layers become sparse in place, as
-    by :func:`sparsify_model`; names, hooks, biases and frozen parameters are preserved. Sparse layers get the state's
-    format and entries, in the same parameter. Optimizers keep training the values, and their state follows the entries.
-    On an error, nothing is changed. The values themselves are loaded afterwards, by ``load_state_dict``.
+    A newly built model has dense layers, or sparse layers with other entries. Dense layers become sparse in place, as with
+    :func:`sparsify_model`. Names, hooks, biases and frozen parameters are preserved. Sparse layers get the format and the entries of the
+    state, in the same parameter. Optimizers then train the new values, and their state follows the entries. On an error, nothing is
+    changed. ``load_state_dict`` loads the values afterwards.
 
-    Formats and shapes come from the state, so that it can be a plain dict of tensors, such as the contents of a
-    safetensors file. A plain dict from an earlier version of numscorch has no formats: sparse layers then keep the
-    model's formats, and dense layers cannot become sparse.
+    The state contains formats and shapes, so it can be a plain dict of tensors, such as the contents of a safetensors file. A plain dict
+    from an earlier version of numscorch has no formats. Sparse layers then keep the formats of the model, and dense layers cannot become
+    sparse.
 
-    To resume, pass the optimizer of the newly built model, or make one for the returned model: sparse layers list
-    their parameters in the order of dense layers. Load the optimizer's state last.
+    To resume, pass the optimizer of the newly built model, or make one for the returned model. Sparse layers list their parameters in the
+    order of dense layers. Load the optimizer's state last.
 
     Args:
         model: the model to change. If the model itself is a layer that becomes sparse, use the result.
         state: the ``state_dict()`` of the sparse model.
-        optimizer: the optimizers that train the model, one or several; None if there is none yet.
+        optimizer: the optimizers of the model, one or several; None if there is none yet.
 
     Returns:
         The model.

@@ -50,27 +50,25 @@ def sparsify_model(
     report: Callable[[ModelReport], object] | None = print,
     progress: bool | None = None,
 ) -> torch.nn.Module:
-    """Store weights of a model with only the entries that a plan keeps, and sparsify its activations and gradients.
+    """Make a model sparse by the rules of a plan: its weights, activations and gradients.
 
-    Layers are replaced by sparse layers of the same name. ``Linear``, ``Conv2d``, ``Embedding`` and
-    ``MultiheadAttention`` have sparse versions, and so have the types registered with :func:`register_sparse_module`.
-    Biases, hooks, training mode and frozen parameters are preserved. A weight shared by several modules becomes one
-    sparse weight if a plan names all of them. All masks are drawn and all layers tried before the first layer is
-    replaced: on an error, the model is unchanged.
+    Layers are replaced by sparse layers of the same name. ``Linear``, ``Conv2d``, ``Embedding`` and ``MultiheadAttention`` have sparse
+    versions; :func:`register_sparse_module` adds sparse versions of other modules. Biases, hooks, training mode and frozen parameters are
+    preserved. A weight shared by several modules becomes one sparse weight if the plan names all of them. On an error, the model is
+    unchanged.
 
     Args:
         model: the model to change. If the model itself is a layer that becomes sparse, use the result.
         plan: rules by name.
-        example_inputs: a tensor, or a tuple or dict of arguments. The model runs with it once, in evaluation mode, and
-            the forward pass of each layer is then timed with inputs of the same sizes.
-        optimizer: an optimizer, or a list of them. Its groups then hold the values of the sparse weights in place of
-            the dense weights, with the state of these entries.
-        advise: whether layers that are faster dense, by median time, stay dense, unless their rule says ``always=True``. The
-            report marks a speed-up as "uncertain" if the timings scatter, as on a busy machine. Without example_inputs,
-            nothing is timed, and all layers become sparse. An ``Embedding``, whose lookups are never faster sparse,
-            becomes sparse if that takes fewer bytes.
+        example_inputs: a tensor, or a tuple or dict of arguments. The model runs with it once, in evaluation mode. Then the forward pass of
+            each layer is timed with inputs of the same sizes. Without it, nothing is timed.
+        optimizer: the optimizers of the model, one or several. They then train the values of the sparse weights, with the state of these
+            entries.
+        advise: whether layers stay dense if they are faster dense, by median time, and embedding tables if they are not smaller sparse.
+            Rules with ``always=True`` are exempt. The report marks a speed-up as "uncertain" if the timings scatter. Layers that are not
+            timed become sparse.
         inplace: whether to change ``model`` itself; False changes a copy.
-        report: a function called with a :class:`ModelReport`, which has one row for each weight; None for no report.
+        report: a function that is called with a :class:`ModelReport`; None for no report.
         progress: whether to show a progress bar on stderr; by default for large models if stderr is a terminal.
 
     Returns:
@@ -78,14 +76,14 @@ def sparsify_model(
 
     Raises:
         ExpressionError: a rule names nothing; the nearest names are listed.
-        OperandError: a weight has NaN, a sparsifier makes no mask, ``plan`` is not a plan, the model does not run with
-            example_inputs, or an optimizer holds no parameter of the model.
+        OperandError: an argument has another type, a weight has NaN, or a sparsifier makes no mask; the model does not run with
+            example_inputs; or an optimizer holds no parameter of the model.
         FormatError: a format cannot store the kept entries.
-        UnsupportedError: the optimizer or DistributedDataParallel does not support the change; a rule names only
-            weights that are sparse already; a mask of torch prunes a weight; or, within ``ns.strict()``, a module has no sparse version.
+        UnsupportedError: the optimizer or ``DistributedDataParallel`` does not support the change; all weights that a rule names are sparse
+            already; torch prunes a weight with a mask; or, within ``ns.strict()``, a module has no sparse version.
 
     Complexity:
-        In addition to the model, memory for one layer's conversion, and one bit for each entry of the weights.
+        In addition to the model, memory for the conversion of one layer, and one bit for each entry of the weights.
 
     >>> from numscorch.sparsify import magnitude
     >>> model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 8))
@@ -126,19 +124,22 @@ def sparsify_model(
 
 
 def densify_model(model: torch.nn.Module, optimizer: Optimizers = None) -> torch.nn.Module:
-    """Undo :func:`sparsify_model`: make weights dense, with 0 where nothing was stored, and remove a plan's hooks.
+    """Undo :func:`sparsify_model`: make weights dense, and remove the hooks of a plan.
+
+    Entries that are not stored become 0.
 
     Args:
         model: the model to change. If the model itself is a sparse layer, use the result.
-        optimizer: an optimizer, or several. Its groups then hold the dense weights, with the state of the stored
-            entries, and 0 for other entries.
+        optimizer: the optimizers of the model, one or several. They then train the dense weights. The state of entries that were not stored
+            is 0.
 
     Returns:
         The model.
 
     Raises:
-        UnsupportedError: a module with a sparse weight has no ``to_dense()``; or the optimizer or
-            DistributedDataParallel does not support the change.
+        OperandError: an argument has another type, or an optimizer holds no parameter of the model.
+        UnsupportedError: a module with a sparse weight has no ``to_dense()``; or the optimizer or ``DistributedDataParallel`` does not
+            support the change.
 
     >>> from numscorch.sparsify import magnitude
     >>> model = torch.nn.Sequential(torch.nn.Linear(4, 2))

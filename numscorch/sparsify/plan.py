@@ -17,7 +17,7 @@ from ..errors import OperandError, UnsupportedError
 from ..ir.format import Format, as_format
 from ..sparsifiers.base import WithFraction, called_as, is_number, matched, named
 from ..sparsifiers.composing import low_rank_plus_sparse
-from ..sparsifiers.magnitude import bound_of, counts_of, magnitude
+from ..sparsifiers.magnitude import bound_of, counts_of, has_nan, magnitude
 from ..sparsifiers.sparsify import Sparsifier
 from .checks import check_factory
 
@@ -46,7 +46,12 @@ class _Budget(WithFraction):
 @called_as("uniform(0.9)")
 @dataclass(frozen=True)
 class uniform(_Budget):
-    """Zero the same fraction of each weight.
+    """Budget: zero the same fraction of each weight.
+
+    A call takes the weights by name, as tensors or shapes, and returns the fraction of zeros of each weight.
+
+    Attributes:
+        fraction: the fraction of all entries that becomes zero, between 0 and 1.
 
     Raises:
         SizeError: the fraction is not between 0 and 1.
@@ -56,17 +61,22 @@ class uniform(_Budget):
     """
 
     def __call__(self, weights: Mapping[str, Sized]) -> dict[str, float]:
-        """Return each weight's fraction of zeros."""
+        """Return the fraction of zeros of each weight, by name."""
         return dict.fromkeys(weights, self.fraction)
 
 
 @called_as("erk(0.9)")
 @dataclass(frozen=True)
 class erk(_Budget):
-    """Erdős-Rényi-kernel: keep a fraction proportional to the sum of a weight's sizes divided by their product.
+    """Budget (Erdős-Rényi-kernel): keep a fraction proportional to the sum of a weight's sizes, divided by their product.
 
-    Small weights therefore keep more. For a matrix, the kept fraction is proportional to (out + in) / (out * in).
-    Weights that would keep more entries than they have stay dense, and the other weights share the rest.
+    For a matrix, the kept fraction is proportional to (out + in) / (out * in), so small weights keep a larger fraction. Weights that would
+    keep more entries than they have stay dense. The other weights share the remaining entries.
+
+    A call takes the weights by name, as tensors or shapes, and returns the fraction of zeros of each weight.
+
+    Attributes:
+        fraction: the fraction of all entries that becomes zero, between 0 and 1.
 
     Raises:
         SizeError: the fraction is not between 0 and 1.
@@ -79,7 +89,7 @@ class erk(_Budget):
     """
 
     def __call__(self, weights: Mapping[str, Sized]) -> dict[str, float]:
-        """Return each weight's fraction of zeros."""
+        """Return the fraction of zeros of each weight, by name."""
         shapes = {name: _shape(weight) for name, weight in weights.items() if prod(_shape(weight))}
         left, free = (1 - self.fraction) * sum(map(prod, shapes.values())), dict(shapes)
         while free:
@@ -94,13 +104,20 @@ class erk(_Budget):
 @called_as("global_magnitude(0.9)")
 @dataclass(frozen=True)
 class global_magnitude(_Budget):
-    """Zero the smallest absolute values of the whole model, with one bound for all weights; of equal values, the first are dropped.
+    """Budget: zero the smallest absolute values of all weights, with one bound for all of them.
 
-    O(n), with little extra memory.
+    Of equal values, the first become zero. A call takes the weights by name, as floating-point tensors, and returns the fraction of zeros
+    of each weight.
+
+    Attributes:
+        fraction: the fraction of all entries that becomes zero, between 0 and 1.
 
     Raises:
         SizeError: the fraction is not between 0 and 1.
-        OperandError: the weights are shapes or integers, which have no values to compare.
+        OperandError: calls raise it for weights that are shapes or integers, or hold NaN.
+
+    Complexity:
+        O(n) for n entries. They are read in chunks, with little extra memory.
 
     Source: Han, Pool, Tran, Dally, "Learning both weights and connections for efficient neural networks", 2015; Frankle and
     Carbin, "The lottery ticket hypothesis", 2019, section 4, for one bound.
@@ -110,7 +127,7 @@ class global_magnitude(_Budget):
     """
 
     def __call__(self, weights: Mapping[str, Sized]) -> dict[str, float]:
-        """Return each weight's fraction of zeros."""
+        """Return the fraction of zeros of each weight, by name."""
         tensors = {name: _values(self, name, tensor) for name, tensor in weights.items()}
         tensor = list(tensors.values())
         bound, ties = bound_of(tensor, round(self.fraction * sum(map(torch.Tensor.numel, tensor))))
@@ -126,18 +143,29 @@ def _shape(weight: Sized) -> tuple[int, ...]:
 
 
 def _values(budget: object, name: str, weight: Sized) -> torch.Tensor:
-    """Return the values of a weight; they have to be floating-point."""
+    """Return the values of a weight; they have to be floating-point and comparable."""
     if not isinstance(weight, torch.Tensor) or not weight.is_floating_point():
         raise OperandError(f"{budget} looks at values, and {name} has none: give floating-point tensors, or use uniform or erk")
+    if has_nan(weight):
+        raise OperandError(f"{budget} of {name}, which holds NaN: it cannot be compared; replace it, as with nan_to_num()")
     return weight.detach()
 
 
 @dataclass(frozen=True)
 class PlanRule:
-    """One rule of a plan.
+    """One rule of a :class:`SparsityPlan`; the methods of the plan make it.
 
-    ``names`` is a shell pattern: ``*`` matches any text, dots included, and ``?`` one character. In a rule with a
-    budget, ``sparsifier`` maps a weight's fraction of zeros to a sparsifier.
+    Attributes:
+        kind: ``"weight"``, ``"activation"`` or ``"gradient"``.
+        names: a shell pattern of names: ``*`` matches any text, dots included, and ``?`` matches one character.
+        sparsifier: the sparsifier; in a rule with a budget, a function from a weight's fraction of zeros to a sparsifier.
+        format: the format of the kept entries; None for the default.
+        always: whether a layer becomes sparse even if it is faster dense.
+        budget: a function from the weights by name to the fraction of zeros of each weight; None if there is no budget.
+
+    >>> rule = SparsityPlan().weights("encoder.*", uniform(0.9)).rules[0]
+    >>> print(rule, rule.budget)
+    weight("encoder.*") uniform(fraction=0.9)
     """
 
     kind: RuleKind
@@ -153,9 +181,14 @@ class PlanRule:
 
 @dataclass(frozen=True)
 class SparsityPlan:
-    """Sparsity rules by name; each method returns a new plan with one more rule.
+    """Rules that name the weights, activations and gradients of a model that become sparse, for :func:`sparsify_model`.
 
-    The last rule that matches a name applies.
+    Plans are immutable: each of the methods :meth:`weight`, :meth:`weights`, :meth:`activation` and :meth:`gradient` returns a new plan
+    with one more rule. Names are shell patterns: ``*`` matches any text, dots included, and ``?`` matches one character. The last rule that
+    matches a name applies.
+
+    Attributes:
+        rules: the rules, in order.
 
     >>> plan = SparsityPlan().weight("*.weight", magnitude(0.8)).weight("head.weight", magnitude(0.5))
     >>> [str(rule) for rule in plan.rules]
@@ -165,20 +198,22 @@ class SparsityPlan:
     rules: tuple[PlanRule, ...] = ()
 
     def weight(self, names: str, sparsifier: Sparsifier | str, format: Format | str | None = None, *, always: bool = False) -> SparsityPlan:
-        """Store parameters with only the entries that a sparsifier keeps.
+        """Add a rule for weights: layers store only the entries that a sparsifier keeps.
 
         Args:
             names: a pattern of parameter names, such as ``"encoder.*.linear?.weight"``.
-            sparsifier: a callable that makes a mask, or the name of a registered one. It gets the weight as a matrix,
-                with a row for each output.
-            format: the format of the weight; by default as in ``sparsify``.
-            always: whether a layer becomes sparse even if it is faster dense, and an embedding table even if it is no
-                smaller.
+            sparsifier: a callable that makes a mask, or the name of a registered one. It gets the weight as a matrix, with a row for each
+                output.
+            format: the format of the weight; by default as in :func:`sparsify`.
+            always: whether a layer becomes sparse even if it is faster dense, and an embedding table even if it is not smaller.
+
+        Returns:
+            The new plan.
 
         Raises:
-            OperandError: ``names`` is not a name, or ``sparsifier`` not a sparsifier.
-            UnsupportedError: the sparsifier is ``low_rank_plus_sparse``; a sparse layer would store only its sparse
-                part.
+            OperandError: ``names`` is not a pattern, or ``sparsifier`` is not a sparsifier.
+            FormatError: the format is unknown.
+            UnsupportedError: the sparsifier is ``low_rank_plus_sparse``, because a sparse layer would store only its sparse part.
         """
         return self._with("weight", names, sparsifier, format, always)
 
@@ -191,18 +226,22 @@ class SparsityPlan:
         *,
         always: bool = False,
     ) -> SparsityPlan:
-        """Share one budget among the parameters that a pattern names.
+        """Add a rule for weights that share a budget.
 
         Args:
             names: a pattern of parameter names.
-            budget: maps the weights by name to each weight's fraction of zeros: ``uniform(0.9)``, ``erk(0.9)``,
-                ``global_magnitude(0.9)``, or a function.
-            sparsifier: maps a fraction to a sparsifier: ``magnitude``, or ``functools.partial(block_magnitude, 16,
-                1)``.
-            format, always: as in :meth:`weight`.
+            budget: ``uniform(0.9)``, ``erk(0.9)``, ``global_magnitude(0.9)``, or another function from the weights by name to the fraction
+                of zeros of each weight.
+            sparsifier: a function from a fraction to a sparsifier, such as ``magnitude`` or ``functools.partial(block_magnitude, 16, 1)``.
+            format: the format of the weights; by default as in :func:`sparsify`.
+            always: whether layers become sparse even if they are faster dense, and embedding tables even if they are not smaller.
+
+        Returns:
+            The new plan.
 
         Raises:
-            OperandError: ``names`` is not a name, ``sparsifier`` makes no sparsifiers, or ``budget`` is not a budget.
+            OperandError: ``names`` is not a pattern, ``sparsifier`` makes no sparsifiers, or ``budget`` is not a budget.
+            FormatError: the format is unknown.
         """
         if not callable(budget) or isinstance(budget, type) or hasattr(budget, "kind"):
             share = budget if is_number(budget) else 0.9
@@ -211,33 +250,44 @@ class SparsityPlan:
         return self._with("weight", names, sparsifier, format, always, budget)
 
     def activation(self, names: str, sparsifier: Sparsifier | str, format: Format | str | None = None) -> SparsityPlan:
-        """Sparsify the outputs of modules: dropped entries become zero, and get no gradient.
+        """Add a rule for the outputs of modules: dropped entries become zero and get no gradient.
 
         Args:
             names: a pattern of module names, such as ``"encoder.*.linear1"``.
-            sparsifier: a callable that makes a mask of the module's output.
-            format: None for a dense tensor with zeros, which every module accepts. With a format, the next module gets
-                a SparseTensor, which :class:`~numscorch.nn.SparseLinear` and torch's functions accept. torch.compile
-                with ``fullgraph=True`` passes a dense tensor in any case.
+            sparsifier: a callable that makes a mask of the output of the module, or the name of a registered one.
+            format: None for a dense tensor with zeros. With a format, the next module gets a SparseTensor;
+                :class:`~numscorch.nn.SparseLinear` and torch's functions accept it. Programs of ``torch.compile`` with
+                ``fullgraph=True`` pass a dense tensor in both cases.
+
+        Returns:
+            The new plan.
 
         Raises:
-            OperandError: ``names`` is not a name, or ``sparsifier`` not a sparsifier.
+            OperandError: ``names`` is not a pattern, or ``sparsifier`` is not a sparsifier.
+            FormatError: the format is unknown.
+            UnsupportedError: the sparsifier is ``low_rank_plus_sparse``.
         """
         return self._with("activation", names, sparsifier, format, False)
 
     def gradient(self, names: str, sparsifier: Sparsifier | str, format: Format | str | None = None) -> SparsityPlan:
-        """Sparsify the gradients of a parameter or of a module's output, whichever has the name.
+        """Add a rule for gradients: dropped entries of the gradient become zero.
+
+        A name of a module stands for the gradient of its output.
 
         Args:
             names: a pattern of parameter or module names.
-            sparsifier: a callable that makes a mask of the gradient. The gradient of a sparse weight has the weight's
-                pattern; the sparsifier gets its values as a vector.
-            format: None for a dense gradient with zeros. For a dense parameter, COO(n) stores ``grad`` in torch's COO
-                layout, as ``torch.nn.Embedding(sparse=True)`` does; ``clip_grad_norm_`` and most optimizers do not
-                accept this layout.
+            sparsifier: a callable that makes a mask of the gradient, or the name of a registered one. The gradient of a sparse weight has
+                the pattern of the weight; the sparsifier gets its values as a vector.
+            format: None for a dense gradient with zeros. For a dense parameter, ``COO(n)`` stores ``grad`` in torch's COO layout, as
+                ``torch.nn.Embedding(sparse=True)`` does. ``clip_grad_norm_`` and most optimizers do not accept this layout.
+
+        Returns:
+            The new plan.
 
         Raises:
-            OperandError: ``names`` is not a name, or ``sparsifier`` not a sparsifier.
+            OperandError: ``names`` is not a pattern, or ``sparsifier`` is not a sparsifier.
+            FormatError: the format is unknown.
+            UnsupportedError: the sparsifier is ``low_rank_plus_sparse``.
         """
         return self._with("gradient", names, sparsifier, format, False)
 
@@ -255,7 +305,11 @@ class SparsityPlan:
         return SparsityPlan((*self.rules, PlanRule(kind, names, sparsifier, None if format is None else as_format(format), always, budget)))
 
     def of(self, *kinds: RuleKind) -> list[PlanRule]:
-        """Return the rules of some kinds, in order."""
+        """Return the rules of some kinds, in order.
+
+        Args:
+            *kinds: ``"weight"``, ``"activation"`` or ``"gradient"``.
+        """
         return [rule for rule in self.rules if rule.kind in kinds]
 
 

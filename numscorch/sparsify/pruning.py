@@ -44,50 +44,50 @@ from .settling import padding_note
 class GradualPruning:
     """Prune a model step by step during training, by a schedule; call :meth:`step` after each ``optimizer.step()``.
 
-    While a layer is too dense for sparse kernels to pay off, it stays dense and is masked: pruned entries are 0 in the
-    weight, its gradient, and the optimizer's state. From ``sparse_from`` on, a sparse layer replaces it, as by
-    :func:`sparsify_model`, with the same bias, hooks and names. The optimizer then trains the sparse values, and its
-    state is gathered. Later steps change the pattern. Pruned entries never return. Frozen weights are pruned too, and
-    stay frozen. Weights with user-defined hooks, from ``weight.register_hook``, can be masked, but cannot become
-    sparse, since such hooks expect a dense gradient.
+    A layer is dense and masked while the fraction of zeros is less than ``sparse_from``: pruned entries are 0 in the weight, its gradient,
+    and the optimizer's state. Then a sparse layer with the same bias, hooks and names replaces it, as with :func:`sparsify_model`. The
+    optimizer trains the sparse values, with the state of their entries. Later steps change the pattern.
 
-    A layer that becomes sparse has a new parameter ``weight.values`` in place of ``weight``: update lists of
-    ``model.parameters()`` when :meth:`step` returns True.
+    Pruned entries never return. Frozen weights are pruned, too, and stay frozen. Weights with user-defined hooks
+    (``weight.register_hook``) can be masked, but cannot become sparse, because such hooks expect a dense gradient.
 
-    To resume, make the model, the optimizer and the pruning as before, then load the states in this order: pruning,
-    model, optimizer; a different order raises an error that explains it. To use a model without further pruning,
-    :func:`load_patterns` needs only the model's state. Copy all three objects at once, ``copy.deepcopy((model,
-    optimizer, pruning))``, since the pruning holds the masks.
+    A layer that becomes sparse has a new parameter ``weight.values`` in place of ``weight``. Update lists of ``model.parameters()`` when
+    :meth:`step` returns True.
 
-    In ``DistributedDataParallel``, the number of parameters must not change. Either pass the DistributedDataParallel
-    with ``sparse_from=None``; or pass the wrapped model, and wrap it again with ``data_parallel(model)`` whenever
-    :meth:`step` returns True. All processes prune alike, since their weights are equal.
+    To resume, make the model, the optimizer and the pruning as before. Then load the states in this order: pruning, model, optimizer. To
+    use a model without further pruning, call :func:`load_patterns` with the state of the model. Copy all three objects together, with
+    ``copy.deepcopy((model, optimizer, pruning))``, because the pruning holds the masks.
+
+    In ``DistributedDataParallel``, the number of parameters must not change. Either pass the ``DistributedDataParallel`` with
+    ``sparse_from=None``; or pass the wrapped model, and wrap it again with ``data_parallel(model)`` whenever :meth:`step` returns True.
+    All processes prune the same entries, because their weights are equal.
 
     Args:
         model: the model to prune.
         optimizer: the optimizers that train it, one or several.
-        sparsifier: a function from a fraction to a sparsifier, such as ``magnitude``, or ``lambda f:
-            block_magnitude(16, 1, f)``; or a dict of such functions by name pattern; the last match applies. A dict is
-            needed if layers differ, as with the scores of ``movement``: ``{name: partial(movement, scores=scores[name])
-            for name in scores}``. Scores of a ``MovementScores`` belong to the dense weight: let layers become sparse
-            only at the last fraction, for example ``sparse_from=0.9``, or not at all.
-        schedule: a function from the number of a step to the fraction of zeros; the fraction must not fall.
-        weights: name patterns, as in a plan, such as ``"encoder.*.weight"``; vectors are left out. By default the names
-            of a dict, or else the weights of all ``torch.nn.Linear`` and ``Conv2d``, without subclasses, and the sparse
-            weights of the model.
-        sparse_from: the fraction from which on layers are sparse; None for never. If a schedule of ``schedules`` ends
-            below it, a warning is shown.
-        format: the format of sparse weights; by default that of the sparsifier. A warning is shown once if the format
-            stores more entries than the sparsifier keeps, since training fills all of them.
+        sparsifier: a function from a fraction to a sparsifier, such as ``magnitude`` or ``lambda f: block_magnitude(16, 1, f)``; or a dict
+            of such functions by name pattern, of which the last match applies. A dict is needed if layers have different sparsifiers,
+            such as ``{name: partial(movement, scores=scores[name]) for name in scores}``. Scores of a :class:`MovementScores` belong to
+            the dense weight: let layers become sparse only at the last fraction, for example with ``sparse_from=0.9``, or not at all.
+        schedule: a function from the number of a step to the fraction of zeros, such as ``schedules.cubic(0.9, begin=0, end=1000)``. The
+            fraction must not fall.
+        weights: one or several name patterns, as in a plan, such as ``"encoder.*.weight"``; vectors are skipped. By default, the names of
+            a dict; or else the weights of all ``torch.nn.Linear`` and ``Conv2d``, without subclasses, and the sparse weights of the
+            model.
+        sparse_from: the fraction from which on layers are sparse; None for never. A schedule of ``schedules`` that ends below it causes a
+            warning.
+        format: the format of sparse weights; by default that of the sparsifier. The first format that stores more entries than the
+            sparsifier keeps causes a warning, because training fills all of them.
 
     Raises:
-        ExpressionError: a pattern names no parameter; near misses are listed.
-        OperandError: a weight requires grad, and no optimizer holds it; both a dict and ``weights=`` are given; or
-            ``schedule`` is not a schedule, or ``sparsifier`` a sparsifier instead of a function that makes one.
-        UnsupportedError: a weight cannot become sparse: it is tied to a weight that is not named, is on the meta
-            device, is computed by torch's older ``weight_norm`` or ``prune``, or belongs to a convolution with groups;
-            an optimizer's state cannot follow; or layers would become sparse in DistributedDataParallel. Nothing is
-            changed.
+        ExpressionError: a pattern names no parameter; the nearest names are listed.
+        OperandError: an argument has another type, such as a sparsifier in place of a function that makes one; a weight requires grad, and
+            no optimizer holds it; or both a dict and ``weights`` are given.
+        SizeError: ``sparse_from`` is not between 0 and 1.
+        UnsupportedError: a weight cannot become sparse, an optimizer's state cannot follow, or layers would become sparse in
+            ``DistributedDataParallel``. Nothing is changed. A weight cannot become sparse if it is tied to a weight that is not named, is
+            on the meta device, or belongs to a convolution with groups. Weights that torch's older ``weight_norm`` or ``prune`` computes
+            cannot become sparse, either.
 
     Source: Zhu, Gupta, "To prune, or not to prune: exploring the efficacy of pruning for model compression", 2017.
 
@@ -148,15 +148,14 @@ class GradualPruning:
             )
 
     def step(self) -> bool:
-        """Count a step, and prune if the schedule's fraction rises.
+        """Count a step, and prune if the fraction of the schedule rises.
 
         Returns:
-            Whether parameters of the model were replaced, or their numbers of values changed.
+            Whether parameters of the model were replaced, or have another number of values.
 
         Raises:
-            SizeError: the schedule's fraction fell, or is not valid.
-            OperandError: a weight holds NaN, or is no longer part of the model, or a factory made no sparsifier;
-                nothing is changed.
+            SizeError: the fraction of the schedule fell, or is not between 0 and 1.
+            OperandError: a weight holds NaN or is no longer part of the model, or a function made no sparsifier; nothing is changed.
             UnsupportedError: a weight that becomes sparse has user-defined hooks; nothing is changed.
         """
         self._check_current()
@@ -272,7 +271,7 @@ class GradualPruning:
             self._hooks.pop(name).remove()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the count of steps, the fraction, the masks of dense weights, and the patterns of sparse weights."""
+        """Return the state: the count of steps, the fraction, the masks of dense weights, and the patterns of sparse weights."""
         return {
             "step": self.count,
             "fraction": self.fraction,
@@ -283,13 +282,16 @@ class GradualPruning:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from a state: layers become sparse, with the saved patterns.
 
-        Load the states of the model and the optimizer after it.
+        Load the states of the model and the optimizer afterwards.
+
+        Args:
+            state: the result of :meth:`state_dict`.
 
         Raises:
             OperandError: the state belongs to another class or to other weights; nothing is changed.
             SizeError: weights have other shapes.
-            UnsupportedError: a layer is sparse but dense in the state, or a weight that becomes sparse has user-defined
-                hooks.
+            FormatError: index arrays violate an invariant of their format.
+            UnsupportedError: a layer is sparse in the model but dense in the state, or a weight that becomes sparse has user-defined hooks.
         """
         self._check_current()
         patterns, dropped = self._validated(state)

@@ -237,24 +237,24 @@ def adapt_readers(model: torch.nn.Module) -> torch.nn.Module:
 def repattern(parameter: SparseParameter, pattern: Pattern | SparseTensor | torch.Tensor, optimizer: Optimizers = None) -> None:
     """Give a parameter another pattern: common entries keep their values, and new entries start at 0.
 
-    Everything that has one number per value follows: the gradient, and optimizer state such as Adam's ``exp_avg`` or
-    SGD's momentum. ``parameter.values`` stays the same ``torch.nn.Parameter``, in the same optimizer group, with its
-    hooks and ``requires_grad``. If the number of values does not change, their memory is reused. On an error, nothing is
-    changed. O(nnz log nnz), and O(size) for a mask.
+    The gradient and the optimizer state, such as the moments of Adam, are moved with the values. ``parameter.values`` stays the same
+    ``torch.nn.Parameter``, in the same optimizer group, with its hooks and ``requires_grad``. If the number of values does not change,
+    their memory is reused. On an error, nothing is changed.
 
     Args:
-        parameter: the parameter to change, such as ``layer.weight`` of a ``SparseLinear``. Copies made before keep
-            their pattern.
-        pattern: the new entries: a Pattern, a SparseTensor, whose values are ignored, or a mask, True where an entry is
-            stored. They are stored in the parameter's format; blocks are stored whole.
+        parameter: the parameter to change, such as ``layer.weight`` of a ``SparseLinear``. Earlier copies keep their pattern.
+        pattern: the new entries: a Pattern, the entries of a SparseTensor, or a bool mask, True where an entry is stored. They are stored
+            in the format of the parameter; blocks are stored whole.
         optimizer: the optimizers that train the parameter, one or several; None if there is none yet.
 
     Raises:
         SizeError: the pattern has another shape.
-        FormatError: the parameter's format cannot store these entries.
-        OperandError: an argument is not a parameter or a pattern, or the parameter requires grad and the
-            optimizer does not hold it.
+        FormatError: the format of the parameter cannot store these entries.
+        OperandError: an argument has another type, or the parameter requires grad and the optimizer does not hold it.
         UnsupportedError: the optimizer's state cannot follow, as for LBFGS.
+
+    Complexity:
+        O(nnz log nnz), and O(size) for a mask.
 
     >>> import numscorch as ns
     >>> weight = ns.nn.Parameter(ns.from_torch(torch.tensor([[1.0, 2.0], [0.0, 0.0]])))

@@ -1,8 +1,8 @@
 """Schedules: functions from the number of a training step to the fraction of zeros, or to the fraction to replace.
 
-A schedule is a callable that takes the number of a step, 1 for the first, and returns a fraction. The schedules here
-are immutable values, which can be compared, printed and pickled. A gradual schedule changes at every ``every``-th step
-from ``begin`` to ``end``, and is constant in between.
+A schedule is a callable that takes the number of a step, which starts at 1, and returns a fraction. The schedules of this module are
+immutable values that can be compared, printed and pickled. A gradual schedule changes at every ``every``-th step from ``begin`` to
+``end``.
 """
 
 from __future__ import annotations
@@ -41,19 +41,19 @@ class _Gradual:
         if step < self.begin:
             return self.start
         last = step - (step - self.begin) % self.every
-        return self.start + (self.final - self.start) * self.moved((last - self.begin) / (self.end - self.begin))
+        return self.start + (self.final - self.start) * self._moved((last - self.begin) / (self.end - self.begin))
 
-    def moved(self, time: float) -> float:
+    def _moved(self, time: float) -> float:
         """Return how far the fraction has moved from ``start`` (0) to ``final`` (1), given the elapsed share of the time."""
         raise NotImplementedError
 
 
 class cubic(_Gradual):
-    """Prune fast at first, while many entries are redundant, and then more and more slowly.
+    """Raise the fraction by a cubic function of the step: fast at first, then more slowly.
 
     Args:
         final: the fraction at the end.
-        begin: the step at which the fraction starts to move.
+        begin: the step at which the fraction starts to rise.
         end: the step from which on the fraction is ``final``.
         every: number of steps between changes.
         start: the fraction before ``begin``.
@@ -68,25 +68,35 @@ class cubic(_Gradual):
     [0.0, 0.0, 0.7, 0.7, 0.8, 0.8]
     """
 
-    def moved(self, time: float) -> float:
+    def _moved(self, time: float) -> float:
         return 1 - (1 - time) ** 3
 
 
 class linear(_Gradual):
-    """Prune the same amount at each change; the arguments are those of :class:`cubic`.
+    """Raise the fraction by the same amount at each change.
+
+    Args:
+        final: the fraction at the end.
+        begin: the step at which the fraction starts to rise.
+        end: the step from which on the fraction is ``final``.
+        every: number of steps between changes.
+        start: the fraction before ``begin``.
+
+    Raises:
+        SizeError: a fraction is not between 0 and 1, or the steps are out of order.
 
     >>> fraction = linear(0.8, begin=0, end=100, every=50)
     >>> [fraction(step) for step in (0, 50, 100)]
     [0.0, 0.4, 0.8]
     """
 
-    def moved(self, time: float) -> float:
+    def _moved(self, time: float) -> float:
         return time
 
 
 @dataclass(frozen=True)
 class one_shot:
-    """Prune everything at one step.
+    """Raise the fraction once.
 
     Args:
         final: the fraction from that step on.

@@ -166,11 +166,22 @@ def compared(first: Sequence[float], second: Sequence[float]) -> SpeedUp:
 
 @dataclass(frozen=True)
 class ModelRow:
-    """The outcome for one weight.
+    """The outcome for one weight: a row of :class:`ModelReport`.
 
-    ``density`` is the fraction of its entries that is stored. ``speedup`` is the ratio of the dense layer's median time
-    to that of the sparse layer; None if it was not measured. ``is_certain`` is False if the timings scatter. ``note``
-    says why the weight stayed dense, and gives other remarks.
+    Attributes:
+        name: the name of the weight.
+        module: the class of its module.
+        density: the fraction of entries that is stored; 1 for a dense weight.
+        format: the name of the format; ``"dense"`` for a dense weight.
+        bytes_before: the size of the weight before the change.
+        bytes_after: the size after the change, index arrays included.
+        speedup: the median time of the dense layer divided by that of the sparse layer; None if it was not measured.
+        is_certain: whether the timings agree; False if they scatter.
+        note: the reason why the weight stays dense, and other remarks.
+
+    >>> row = ModelRow("0.weight", "Linear", 0.1, "CSR", 4096, 900, 3.2)
+    >>> row.is_sparse, row.cells()
+    (True, ('0.weight', 'Linear', '0.1', 'CSR', '4 KiB', '900 bytes', '3.2x', ''))
     """
 
     name: str
@@ -189,7 +200,7 @@ class ModelRow:
         return self.format != "dense"
 
     def cells(self) -> tuple[str, ...]:
-        """Return the row as text."""
+        """Return the texts of the row's cells."""
         speed = "not measured" if self.speedup is None else f"{self.speedup:.2g}x{' uncertain' * (not self.is_certain)}"
         sizes = shown_bytes(self.bytes_before), shown_bytes(self.bytes_after)
         kept = f"{self.density:.3g}"
@@ -198,7 +209,13 @@ class ModelRow:
 
 @dataclass(frozen=True)
 class ModelReport:
-    """The outcome for each weight that a plan names; prints as a table.
+    """The outcome for each weight that a plan names, as :func:`sparsify_model` reports it; prints as a table.
+
+    ``report[name]`` is the row of a weight.
+
+    Attributes:
+        rows: one row for each weight.
+        notes: remarks about the model, printed below the table.
 
     >>> sparse = ModelRow("0.weight", "Linear", 0.1, "CSR", 4096, 900, 3.2)
     >>> print(ModelReport((sparse, ModelRow("1.weight", "Linear", 1, "dense", 64, 64, 0.5, note="slower"))))
@@ -213,12 +230,12 @@ class ModelReport:
 
     @property
     def bytes_before(self) -> int:
-        """The bytes of all listed weights before."""
+        """The size of all listed weights before the change, in bytes."""
         return sum(row.bytes_before for row in self.rows)
 
     @property
     def bytes_after(self) -> int:
-        """The bytes of all listed weights after."""
+        """The size of all listed weights after the change, in bytes."""
         return sum(row.bytes_after for row in self.rows)
 
     def __getitem__(self, name: str) -> ModelRow:

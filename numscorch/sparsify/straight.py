@@ -19,26 +19,29 @@ from .matching import MatchedWeight, Names, bare, patterns, trained, usual, why_
 from .replacement import Optimizers, adapt_readers, check_followers, listed, put_sparse
 
 
-def straight_through(model: torch.nn.Module, sparsifier: Sparsifier, *, weights: Names | None = None, decay: float = 0.0) -> None:
-    """Let layers use only the weight entries that a sparsifier keeps at each call, while the whole weights are trained.
+def straight_through(model: torch.nn.Module, sparsifier: Sparsifier | str, *, weights: Names | None = None, decay: float = 0.0) -> None:
+    """Train dense weights with masks that a sparsifier draws anew at each call (straight-through estimator).
 
-    The gradient of the masked weight is passed to the whole weight (straight-through estimator). ``decay`` times the
-    dropped entries is added to this gradient. This draws the entries to 0, so that masks settle: with ``n_m(2, 4)`` and ``decay=2e-4``
-    this is SR-STE. Optimizers keep the same parameter. In the model's state it is called
-    ``parametrizations.weight.original`` (``torch.nn.utils.parametrize``). :func:`settle` ends the masking. Torch cannot
-    pickle parametrized modules: save the model's ``state_dict()``, and copy with ``copy.deepcopy``.
+    A layer computes with the entries that the sparsifier keeps. The gradient of the masked weight is passed to the whole weight, so
+    dropped entries can return. In addition, ``decay`` times the dropped entries is added to the gradient. This moves them towards 0, so
+    that masks become stable. With ``n_m(2, 4)`` and ``decay=2e-4``, this is SR-STE. :func:`settle` ends the masking.
+
+    Optimizers keep the same parameter. Its name in the state of the model is ``parametrizations.weight.original``
+    (``torch.nn.utils.parametrize``). Parametrized modules cannot be pickled: save the ``state_dict()`` of the model, and copy it with
+    ``copy.deepcopy``.
 
     Args:
         model: the model whose layers are changed.
-        sparsifier: gets the weight as a matrix, with a row for each output, whenever the layer is called.
-        weights: name patterns, as in a plan; by default the weights of all ``torch.nn.Linear`` and ``Conv2d``.
-        decay: how strongly dropped entries are drawn to 0.
+        sparsifier: a callable that makes a mask, or the name of a registered one. It gets the weight as a matrix, with a row for each
+            output.
+        weights: one or several name patterns, as in a plan; by default the weights of all ``torch.nn.Linear`` and ``Conv2d``.
+        decay: factor of the dropped entries in the gradient.
 
     Raises:
         ExpressionError: a pattern names no weight.
         OperandError: ``sparsifier`` is not a sparsifier.
-        SizeError: ``decay`` is negative.
-        UnsupportedError: two layers share a weight; or torch's older ``weight_norm`` or ``prune`` computes a weight.
+        SizeError: ``decay`` is negative, or not a number.
+        UnsupportedError: two layers share a weight, a weight is sparse already, or torch's older ``weight_norm`` or ``prune`` computes it.
 
     Source: Zhou, Ma, Zhu, Liu, Zhang, Yuan, Sun, Li, "Learning N:M fine-grained structured sparse neural networks from scratch", 2021.
 
@@ -48,16 +51,16 @@ def straight_through(model: torch.nn.Module, sparsifier: Sparsifier, *, weights:
     >>> int((layer.weight == 0).sum()), layer.parametrizations.weight.original.numel()
     (4, 8)
     """
-    sparsifier = named(sparsifier)
+    keep: Sparsifier = named(sparsifier)
     if not isinstance(decay, int | float) or not decay >= 0:
         raise SizeError(f"decay={decay}: the decay of dropped weights has to be a number of at least 0, such as 2e-4")
-    chosen = _dense_weights(model, sparsifier, weights)
+    chosen = _dense_weights(model, keep, weights)
     if shared := [choice for choice in chosen if len(choice.modules()) > 1]:
         raise UnsupportedError(
             f"{', '.join(site.name for site in shared[0].sites)} share one weight, and each would get a different mask: untie them"
         )
     for choice in chosen:
-        parametrize.register_parametrization(choice.sites[0].module, choice.sites[0].key, StraightThrough(sparsifier, decay))
+        parametrize.register_parametrization(choice.sites[0].module, choice.sites[0].key, StraightThrough(keep, decay))
 
 
 def settle(model: torch.nn.Module, optimizer: Optimizers = None, format: Format | str | None = None) -> None:
@@ -65,11 +68,12 @@ def settle(model: torch.nn.Module, optimizer: Optimizers = None, format: Format 
 
     Args:
         model: the model whose layers are changed.
-        optimizer: the optimizers of the model; they then train the sparse values.
+        optimizer: the optimizers of the model, one or several; they then train the sparse values.
         format: the format of the weights; by default that of the sparsifier.
 
     Raises:
         OperandError: no layer is trained by straight_through, or the optimizer does not hold a weight.
+        FormatError: the format is unknown, or cannot store the kept entries.
         UnsupportedError: the model itself is such a layer; a layer has no sparse version; a weight has user-defined hooks;
             or the optimizer's state cannot follow. Nothing is changed.
 
@@ -119,20 +123,23 @@ def _remove_parametrizations(
         raise
 
 
-def resparsify(model: torch.nn.Module, sparsifier: Sparsifier, *, weights: Names | None = None) -> None:
+def resparsify(model: torch.nn.Module, sparsifier: Sparsifier | str, *, weights: Names | None = None) -> None:
     """Set the entries of dense weights that a sparsifier drops to 0; call it after each ``optimizer.step()``.
 
-    Gradients stay those of the whole weight, so a dropped entry returns if one step makes it larger than a kept entry.
-    A random sparsifier has to give the same mask each time; otherwise few nonzeros remain after some steps.
+    The gradient is that of the whole weight, so a dropped entry returns if a step makes it larger than a kept entry. A random sparsifier
+    must make the same mask each time; otherwise few nonzeros remain after some steps.
 
     Args:
         model: the model whose weights are changed.
-        sparsifier: gets each weight as a matrix, with a row for each output.
-        weights: name patterns, as in a plan; by default the weights of all ``torch.nn.Linear`` and ``Conv2d``.
+        sparsifier: a callable that makes a mask, or the name of a registered one. It gets each weight as a matrix, with a row for each
+            output.
+        weights: one or several name patterns, as in a plan; by default the weights of all ``torch.nn.Linear`` and ``Conv2d``.
 
     Raises:
         ExpressionError: a pattern names no weight.
-        OperandError: a weight holds NaN; no weight is changed.
+        OperandError: ``sparsifier`` is not a sparsifier; or a weight holds NaN, and the sparsifier compares magnitudes. No weight is
+            changed.
+        UnsupportedError: a weight is sparse already, or torch's older ``weight_norm`` or ``prune`` computes it.
 
     >>> from numscorch.sparsify import magnitude
     >>> layer = torch.nn.Linear(4, 2)
@@ -140,8 +147,9 @@ def resparsify(model: torch.nn.Module, sparsifier: Sparsifier, *, weights: Names
     >>> int((layer.weight == 0).sum())
     4
     """
-    chosen = [choice.parameter for choice in _dense_weights(model, sparsifier, weights)]
-    masks = [sparsifier(weight.detach().flatten(1)).reshape(weight.shape) for weight in chosen]
+    keep: Sparsifier = named(sparsifier)
+    chosen = [choice.parameter for choice in _dense_weights(model, keep, weights)]
+    masks = [keep(weight.detach().flatten(1)).reshape(weight.shape) for weight in chosen]
     with torch.no_grad():
         for weight, mask in zip(chosen, masks, strict=True):
             weight.masked_fill_(~mask, 0)

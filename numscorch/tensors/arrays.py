@@ -193,12 +193,21 @@ def check_values(values: torch.Tensor) -> torch.Tensor:
     if values.device.type != "cpu":
         of_module = ", or make those of a module with to_empty(device='cpu'), and load or initialize them" * values.is_meta
         raise UnsupportedError(f"values are on {values.device}, but numscorch runs on the CPU: move them with .cpu(){of_module}")
-    if values.dtype not in STORED:
-        raise UnsupportedError(
-            f"values of dtype {values.dtype} are not compiled, only {LISTED}: convert with .to(torch.float32), or .astype of an array"
-        )
+    check_dtype(values.dtype)
     values = plain_tensor(values).resolve_conj().resolve_neg()
     return values if torch.compiler.is_compiling() or not values._is_zerotensor() else values.clone()
+
+
+def check_dtype(dtype: torch.dtype | None) -> None:
+    """Check that kernels support values of a dtype; None, and objects that torch refuses, are not checked.
+
+    Raises:
+        UnsupportedError: they don't.
+    """
+    if isinstance(dtype, torch.dtype) and dtype not in STORED:
+        raise UnsupportedError(
+            f"values of dtype {dtype} are not compiled, only {LISTED}: convert with .to(torch.float32), or .astype of an array"
+        )
 
 
 # ---- operands of other libraries

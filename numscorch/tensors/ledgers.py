@@ -91,7 +91,9 @@ def ledger() -> Ledger:
     A conversion that is cached with a pattern is listed once, when it is computed.
 
     Returns:
-        The ledger, a context manager; ledgers may be nested.
+        A list and context manager, which may be nested. Each entry has ``kind``, ``what``, ``bytes``, ``asked`` (whether the user
+        requested it by a call such as ``A.to_dense()``), ``line`` (of the user's program) and ``during`` (``"forward"`` or
+        ``"backward"``). ``bytes`` of the list is the total size, and ``print`` shows a table.
 
     >>> import torch, numscorch as ns
     >>> A = ns.from_torch(torch.eye(3))
@@ -107,12 +109,18 @@ def ledger() -> Ledger:
 
 
 def strict(enabled: bool = True) -> AbstractContextManager[None]:
-    """Context manager in which operators that would make a sparse tensor dense raise an error, in this thread.
+    """Make operators raise an error instead of converting a sparse tensor to dense, in this thread.
 
     Explicit calls such as ``A.to_dense()`` are allowed.
 
+    Args:
+        enabled: False allows implicit conversions again, within another strict block.
+
+    Returns:
+        A context manager.
+
     Raises:
-        UnsupportedError: raised by such an operator; the text suggests an alternative.
+        UnsupportedError: raised by an operator that would make a sparse tensor dense; the text suggests an alternative.
 
     >>> import torch, numscorch as ns
     >>> with ns.strict():

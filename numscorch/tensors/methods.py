@@ -61,7 +61,7 @@ class StoredValues:
 
     @property
     def density(self: Any) -> float:
-        """Share of the entries that are stored."""
+        """Number of stored entries divided by the number of elements; 0 if there are no elements."""
         return self.nnz / max(prod(self.shape), 1)
 
     @property
@@ -74,7 +74,17 @@ class StoredValues:
         return self.ndim
 
     def size(self: Any, dim: int | None = None) -> torch.Size | int:
-        """The shape, or the size of one dimension."""
+        """The shape, or the size of one dimension.
+
+        Args:
+            dim: the dimension, counted from the end if negative; by default all dimensions.
+
+        Returns:
+            A ``torch.Size``, or an integer if ``dim`` is given.
+
+        Raises:
+            IndexError: ``dim`` is out of range.
+        """
         return self.shape if dim is None else self.shape[dim]
 
 

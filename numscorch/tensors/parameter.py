@@ -13,6 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from ..errors import FormatError, OperandError, PatternWarning, UnsupportedError
 from ..ir.format import Format, as_format
+from .arrays import converter
 from .distributed import HANDLERS
 from .ledgers import stack_level
 from .methods import PythonOperators
@@ -49,14 +50,20 @@ def _versions(pattern: Pattern) -> list[int]:
 class SparseParameter(torch.nn.Module):
     """A module that holds a SparseTensor: the values are its parameter, and the index arrays are its buffers.
 
-    It has the attributes of the SparseTensor, and can be used in expressions like it. Its ``state_dict`` has the values, the
-    pattern, and the format as text, so that any file format for tensors can hold it. A loaded state must have the same pattern;
-    :func:`~numscorch.sparsify.load_patterns` adopts the patterns of a state first. A model's state also has an empty tensor under the
-    name of the weight itself. A model with a dense weight of that name refuses it, instead of silently keeping its initial values.
+    It has the attributes of the SparseTensor, and expressions accept it in place of the tensor.
+
+    The ``state_dict`` has the values, the index arrays, and the format as text. All of them are tensors, so every file format for
+    tensors can store them. A state can be loaded if it has the same pattern; otherwise, call
+    :func:`~numscorch.sparsify.load_patterns` first. The state of a model also has an empty tensor under the name of the weight. A
+    model with a dense weight of that name therefore rejects the state, even with ``strict=False``.
 
     Args:
-        tensor: the tensor; its pattern is shared, and its values become a ``torch.nn.Parameter``.
+        tensor: a SparseTensor of any format. Its pattern is shared. Its values become a ``torch.nn.Parameter`` that shares their memory.
         requires_grad: whether the values require grad.
+
+    Raises:
+        OperandError: ``tensor`` is not a SparseTensor.
+        RuntimeError: the values are integers or booleans, and ``requires_grad`` is True.
 
     >>> import numscorch as ns
     >>> weight = ns.nn.Parameter(ns.from_torch(torch.eye(2), ns.CSR))
@@ -72,12 +79,22 @@ class SparseParameter(torch.nn.Module):
     pattern: Pattern
 
     def __init__(self, tensor: SparseTensor, requires_grad: bool = True):
+        if not isinstance(tensor, SparseTensor | SparseParameter):
+            raise OperandError(
+                f"SparseParameter takes a SparseTensor, not {type(tensor).__name__}: convert it with {converter(tensor) or 'ns.from_torch'}"
+            )
         super().__init__()
         self.values = torch.nn.Parameter(tensor.values.detach(), requires_grad)
         self.hold(tensor.pattern)
 
     def hold(self, pattern: Pattern) -> None:
-        """Replace the pattern; its index arrays become the buffers."""
+        """Replace the pattern; its index arrays become the buffers.
+
+        The values stay the same. :func:`~numscorch.sparsify.repattern` also moves the values, the gradient and the optimizer state.
+
+        Args:
+            pattern: the new pattern. It has the parameter's shape; its format may differ.
+        """
         for name, _ in named_arrays(self.pattern) if "pattern" in vars(self) else ():
             delattr(self, name)  # the new format may have other arrays
         self.pattern, self._seen, self._is_told = pattern, _fingerprint(pattern), False
@@ -89,8 +106,9 @@ class SparseParameter(torch.nn.Module):
         """The SparseTensor of the current pattern and values.
 
         Raises:
-            UnsupportedError: within torch.jit.trace.
             FormatError: the index arrays were overwritten, and are invalid.
+            SizeError: the number of values does not match the pattern.
+            UnsupportedError: ``torch.jit.trace`` is running.
         """
         if not torch.compiler.is_compiling():
             if torch._C._get_tracing_state() is not None:
@@ -101,8 +119,12 @@ class SparseParameter(torch.nn.Module):
     def register_parameter(self, name: str, param: torch.nn.Parameter | None) -> None:
         """Register the values, the only parameter.
 
+        Args:
+            name: must be ``"values"``.
+            param: the values.
+
         Raises:
-            UnsupportedError: any other name, such as the names that torch.nn.utils.prune registers.
+            UnsupportedError: the name is another one, such as a name that ``torch.nn.utils.prune`` registers.
         """
         if name != "values":
             raise UnsupportedError(f"{name!r} of a sparse parameter, whose values are its only parameter: {PRUNE}")
@@ -188,7 +210,7 @@ class SparseParameter(torch.nn.Module):
 
     @property
     def grad(self) -> SparseTensor | None:
-        """The gradient, with the same pattern."""
+        """The gradient, with the same pattern; None before the backward pass."""
         return self.tensor.grad
 
     @grad.setter
@@ -205,6 +227,12 @@ class SparseParameter(torch.nn.Module):
     def to(self, *args: Any, **kwargs: Any) -> Any:
         """Move or convert the values, like ``torch.nn.Module.to``.
 
+        Args:
+            *args, **kwargs: a device, a data type or a tensor, as for ``torch.nn.Module.to``.
+
+        Returns:
+            The parameter itself.
+
         Raises:
             OperandError: the argument is a format. The format is fixed, because optimizers hold the values in its order.
         """
@@ -218,13 +246,27 @@ class SparseParameter(torch.nn.Module):
         return super().to(*args, **kwargs)
 
     def copy_(self, src: Any, non_blocking: bool = False) -> Any:
-        """Copy values in place from a tensor of the values' shape, or the stored entries from a tensor of the parameter's shape."""
+        """Copy values in place.
+
+        Args:
+            src: a dense tensor with the shape of the values, or a dense or sparse tensor with the shape of the parameter. Only the
+                stored entries are copied from a tensor with the parameter's shape.
+            non_blocking: as in ``torch.Tensor.copy_``.
+
+        Raises:
+            OperandError: ``src`` is not a tensor.
+            SizeError: ``src`` has another shape, or stores other entries.
+            RuntimeError: the values require grad, and gradients are enabled.
+        """
         if isinstance(src, torch.Tensor) and src.shape == self.values.shape:
             return self.values.copy_(src)
         return self.tensor.copy_(unwrapped(src), non_blocking)
 
     def view_as(self, other: Any) -> SparseTensor:
-        """Reject views: ``torch.nn.init.orthogonal_`` writes to one, but a subset of its entries is not an orthogonal matrix.
+        """Reject views, because ``torch.nn.init.orthogonal_`` writes to one: a part of an orthogonal matrix is not orthogonal.
+
+        Args:
+            other: ignored.
 
         Raises:
             UnsupportedError: always.
@@ -258,6 +300,7 @@ class SparseParameter(torch.nn.Module):
         return SparseTensor(self.pattern, torch.zeros(values.shape, dtype=values.dtype, device="cpu")) if values.is_meta else self.tensor
 
     def extra_repr(self) -> str:
+        """Return the text of the tensor that ``repr`` shows."""
         return f"{self._described!r}{' on meta' * self.values.is_meta}"
 
     def __getstate__(self) -> dict[str, Any]:
@@ -309,15 +352,19 @@ class SparseParameter(torch.nn.Module):
         super()._load_from_state_dict(state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs)
 
     def get_extra_state(self) -> torch.Tensor:
-        """Return the shape and the format as text in a tensor of bytes, which every file of tensors can hold."""
+        """Return the shape and the format as text in a uint8 tensor, so that every file format for tensors can store them."""
         text = f"{'x'.join(map(str, self.shape))} {self.pattern.format}"
         return torch.tensor(list(text.encode()), dtype=torch.uint8, device="cpu")
 
     def set_extra_state(self, state: Any) -> None:
         """Check that a state has this shape and format.
 
+        Args:
+            state: the result of :meth:`get_extra_state`.
+
         Raises:
             FormatError: the shape or the format differs.
+            OperandError: the state is not a shape and a format.
         """
         facts = facts_of(state)
         if facts != facts_of(self.get_extra_state()):
@@ -395,11 +442,37 @@ class _Checked(type(torch.nn.Parameter)):  # type: ignore[misc]  # torch gives i
 
 
 class Parameter(torch.nn.Parameter, metaclass=_Checked):
-    """torch.nn.Parameter that also accepts a sparse tensor, and then returns a :class:`SparseParameter`."""
+    """``torch.nn.Parameter`` that also accepts sparse tensors.
+
+    A SparseTensor becomes a :class:`SparseParameter`. So does a SparseParameter, whose pattern and memory are shared. A sharded
+    matrix becomes a :class:`~numscorch.sharding.ShardedSparseParameter`. A tensor of torch becomes a ``torch.nn.Parameter``.
+    ``isinstance`` accepts all of them as instances of this class.
+
+    Args:
+        data: a SparseTensor, a sharded matrix, a tensor of torch, or a parameter; None for an empty tensor.
+        requires_grad: whether the parameter requires grad.
+
+    Raises:
+        OperandError: ``data`` is not a tensor.
+        RuntimeError: the values are integers or booleans, and ``requires_grad`` is True.
+
+    >>> import numscorch as ns
+    >>> weight = Parameter(ns.from_torch(torch.eye(2)))
+    >>> weight
+    SparseParameter(SparseTensor(CSR, shape=(2, 2), nnz=2, density=0.5, float32, int32 indices, requires_grad=True))
+    >>> isinstance(weight, Parameter), isinstance(Parameter(torch.ones(2)), torch.nn.Parameter)
+    (True, True)
+    """
 
     def __new__(cls, data: Any = None, requires_grad: bool = True) -> Any:
+        data = torch.empty(0) if data is None else unwrapped(data)
         if isinstance(data, SparseTensor):
             return SparseParameter(data, requires_grad)
         if (handler := HANDLERS.get(type(data))) is not None and handler.parameter is not None:
             return handler.parameter(data, requires_grad)
+        if not isinstance(data, torch.Tensor):
+            raise OperandError(
+                f"Parameter takes SparseTensors and torch tensors, not {type(data).__name__}: "
+                f"convert it with {converter(data) or 'torch.tensor'}"
+            )
         return torch.nn.Parameter(data, requires_grad)

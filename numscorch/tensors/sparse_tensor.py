@@ -39,15 +39,21 @@ def _contiguous(values: torch.Tensor) -> torch.Tensor:
 class SparseTensor(StoredValues, PythonOperators):
     """A tensor stored in any :class:`Format`.
 
-    Created by :func:`from_coo`, :func:`from_csr`, :func:`from_torch`, :func:`from_scipy` or :func:`load`. It is not a
-    ``torch.Tensor``, but its ``values`` are: differentiate and optimize them, as in ``torch.autograd.grad(loss, A.values)``.
-    ``A.grad`` is the gradient of the values as a SparseTensor. Unlike in torch's sparse tensors, ``values`` is a property:
-    write ``A.values``, without parentheses.
+    Functions such as :func:`from_coo`, :func:`from_csr`, :func:`from_torch`, :func:`from_scipy` and :func:`load` create it. It supports
+    Python's operators and most of torch's functions and tensor methods, as in ``A @ x``, ``torch.relu(A)`` and ``A.sum(1)``.
+
+    It is not a ``torch.Tensor``, but its ``values`` are: differentiate and optimize them, as in ``torch.autograd.grad(loss, A.values)``.
+    ``A.grad`` is the gradient of the values as a SparseTensor. Unlike in torch's sparse tensors, ``values`` is a property: write
+    ``A.values``, without parentheses.
 
     Args:
-        pattern: format, shape and index arrays.
+        pattern: format, shape and index arrays, shared by all tensors with this pattern.
         values: the stored values in storage order, shape (nnz,); shape (pattern.nnz,) in formats with positions that hold
             no entry, such as bitmap and hash.
+
+    Raises:
+        SizeError: the values have another shape.
+        UnsupportedError: the values have an unsupported data type, device or layout.
 
     >>> import torch, numscorch as ns
     >>> A = ns.from_torch(torch.tensor([[0.0, 2.0], [3.0, 0.0]]).to_sparse_csr())
@@ -65,7 +71,15 @@ class SparseTensor(StoredValues, PythonOperators):
 
     @classmethod
     def trusted(cls, pattern: Pattern, values: torch.Tensor) -> SparseTensor:
-        """A tensor of values that a kernel wrote for this pattern, without checks."""
+        """Create a tensor from a pattern and values that fit it, without checks; for kernels' results.
+
+        Args:
+            pattern: format, shape and index arrays.
+            values: the contiguous values, shape (pattern.nnz,).
+
+        Returns:
+            A SparseTensor that shares the values.
+        """
         tensor = cls.__new__(cls)
         tensor.pattern, tensor._values, tensor._address = pattern, values, -1
         return tensor
@@ -76,7 +90,7 @@ class SparseTensor(StoredValues, PythonOperators):
 
         Raises:
             SizeError: an assigned tensor has another shape.
-            UnsupportedError: an assigned tensor has an unsupported dtype, device or layout.
+            UnsupportedError: an assigned tensor has an unsupported data type, device or layout.
         """
         return self._values
 
@@ -166,66 +180,172 @@ class SparseTensor(StoredValues, PythonOperators):
 
     @graph_break
     def indices(self) -> torch.Tensor:
-        """A copy of the coordinates of stored entries: int64, shape (ndim, nnz), in storage order. O(nnz).
+        """The coordinates of the stored entries, in storage order.
 
-        ``values`` is longer where positions hold no entry, such as the padding of a block that extends past the edge;
+        ``values`` is longer in formats with positions that hold no entry, such as the padding of a block that extends past the edge;
         ``A.to(ns.COO(A.ndim))`` has one value for each entry.
+
+        Returns:
+            A new int64 tensor of shape (ndim, nnz).
+
+        Complexity:
+            O(nnz).
+
+        >>> import numscorch as ns
+        >>> ns.from_coo([[1, 0], [0, 2]], [5.0, 1.0], (2, 3), ns.CSR).indices()
+        tensor([[0, 1],
+                [2, 0]])
         """
         return coordinates(self.pattern).clone()
 
     def with_values(self, values: torch.Tensor | ArrayLike) -> SparseTensor:
-        """A tensor with the same pattern and other values of the same shape; tensors and NumPy arrays are not copied."""
+        """Create a tensor with the same pattern and other values.
+
+        Args:
+            values: the new values in storage order, of the shape of ``A.values`` and any supported data type. Contiguous tensors
+                and NumPy arrays are not copied.
+
+        Returns:
+            A SparseTensor that shares the pattern.
+
+        Raises:
+            SizeError: the values have another shape.
+            UnsupportedError: the values have an unsupported data type, device or layout.
+
+        >>> import numscorch as ns
+        >>> A = ns.eye(2, format=ns.CSR)
+        >>> A.with_values([3.0, 4.0]).to_dense()
+        tensor([[3., 0.],
+                [0., 4.]])
+        """
         return SparseTensor(self.pattern, values)
 
     @graph_break
     def to_dense(self) -> torch.Tensor:
-        """Convert to a dense tensor of the same shape; unstored entries are 0."""
+        """Convert to a strided tensor; gradients flow to the values.
+
+        Returns:
+            A strided tensor of the same shape and data type. Unstored entries are 0.
+
+        Raises:
+            SizeError: the result exceeds the memory limit.
+        """
         return METHODS["to_dense"](self)
 
     @graph_break
     def to_torch(self, *, copy: bool = True) -> torch.Tensor:
-        """Convert to a torch sparse tensor (CSR, CSC, BSR, BSC or COO, batched or hybrid); gradients flow to the values.
+        """Convert to a torch sparse tensor; gradients flow to the values.
 
-        Formats that torch lacks are converted to CSR, CSC or COO. ``copy=False`` shares values and index arrays where possible;
-        then write to the values only.
+        Args:
+            copy: False shares values and index arrays where possible. Then write to the values only.
+
+        Returns:
+            A CSR, CSC, BSR, BSC or COO tensor, possibly batched or hybrid. Formats that torch lacks are converted to CSR, CSC or COO.
 
         Raises:
             UnsupportedError: the tensor has no dimensions, or the matrices of a batch store different numbers of values.
+
+        >>> import numscorch as ns
+        >>> ns.eye(2, format=ns.DCSR).to_torch().layout
+        torch.sparse_csr
         """
         return METHODS["to_torch"](self, copy)
 
     def to_scipy(self, *, copy: bool = True) -> sparray:
-        """Convert to a SciPy csr, csc, coo, bsr or dia array; requires SciPy.
+        """Convert to a SciPy sparse array, detached from autograd; requires SciPy.
 
-        Other formats are converted to csr, csc or coo. ``copy=False`` shares the arrays of csr, csc, coo and bsr; then index arrays
-        are read-only, and SciPy's functions that sort or merge entries in place raise ValueError.
+        Args:
+            copy: False shares the arrays of csr, csc, coo and bsr. Index arrays are then read-only, and SciPy's functions that sort or
+                merge entries in place raise ValueError.
+
+        Returns:
+            A csr_array, csc_array, coo_array, bsr_array or dia_array. Formats that SciPy lacks are converted to csr, csc or coo.
+
+        Raises:
+            UnsupportedError: the tensor has no dimensions, or the data type is bfloat16, which NumPy lacks.
+
+        >>> import numscorch as ns
+        >>> ns.eye(2, format=ns.CSC).to_scipy().format
+        'csc'
         """
         return METHODS["to_scipy"](self, copy)
 
     def to_pydata(self, *, copy: bool = True) -> Any:
-        """Convert to pydata/sparse: ``sparse.GCXS`` (CSR, CSC and other matrices) or ``sparse.COO`` (COO and other tensors).
+        """Convert to an array of pydata/sparse, detached from autograd; requires the package ``sparse``.
 
-        ``copy=False`` shares the arrays of CSR, CSC and COO; then index arrays are read-only.
+        Args:
+            copy: False shares the arrays of CSR, CSC and COO. Index arrays are then read-only.
+
+        Returns:
+            A ``sparse.COO`` for COO formats and tensors that aren't matrices, and a ``sparse.GCXS`` for other matrices.
+
+        Raises:
+            UnsupportedError: the tensor has no dimensions, or the data type is bfloat16, which NumPy lacks.
         """
         return METHODS["to_pydata"](self, copy)
 
     def to_edge_index(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """Convert a matrix ``A[target, source]`` to an edge index (2, nnz) of sources and targets, and weights (nnz,).
+        """Convert a matrix ``A[target, source]`` to an edge list, the inverse of :func:`adj_t`; gradients flow to the weights.
 
-        The inverse of ``numscorch.adj_t``.
+        Returns:
+            Sources and targets, int64 of shape (2, nnz), and weights of shape (nnz,), both in storage order.
+
+        Raises:
+            SizeError: the tensor isn't a matrix.
+            UnsupportedError: the format has padding, such as ELL.
+
+        >>> import numscorch as ns
+        >>> ns.adj_t([[0, 1], [2, 0]], [3.0, 4.0]).to_edge_index()
+        (tensor([[1, 0],
+                [0, 2]]), tensor([4., 3.]))
         """
         return METHODS["to_edge_index"](self)
 
     def to_torch_sparse(self, *, copy: bool = True) -> Any:
-        """Convert a matrix to a ``torch_sparse.SparseTensor``; gradients flow to the values. ``copy=False`` shares arrays of CSR."""
+        """Convert a matrix to a ``torch_sparse.SparseTensor``; gradients flow to the values. Requires torch_sparse.
+
+        Args:
+            copy: False shares the values of CSR, and index arrays that are int64. Then write to the values only.
+
+        Returns:
+            A ``torch_sparse.SparseTensor`` with int64 CSR arrays.
+
+        Raises:
+            SizeError: the tensor isn't a matrix.
+            UnsupportedError: the format has padding, such as ELL.
+        """
         return METHODS["to_torch_sparse"](self, copy)
 
     def to_networkx(self, create_using: Any = None) -> Any:
-        """Convert to a networkx graph, a DiGraph by default, with an edge from i to j for each ``A[i, j]``; see the guide on graphs."""
+        """Convert a square matrix to a networkx graph; requires networkx. See the guide on graphs.
+
+        Args:
+            create_using: the class of the graph, or a graph to clear and fill; by default ``networkx.DiGraph``. An undirected graph needs
+                a symmetric matrix.
+
+        Returns:
+            A graph with an edge from i to j, and the attribute ``weight``, for each stored ``A[i, j]``.
+
+        Raises:
+            FormatError: the graph is undirected, but the matrix isn't symmetric.
+            SizeError: the tensor isn't a square matrix.
+            UnsupportedError: the format has padding, such as ELL.
+        """
         return METHODS["to_networkx"](self, create_using)
 
     def to_dgl(self, weight: str = "weight") -> Any:
-        """Convert to a DGL graph with an edge from i to j for each ``A[i, j]``; values become the edge data ``weight``."""
+        """Convert a square matrix to a DGL graph; requires DGL. See the guide on graphs.
+
+        Args:
+            weight: the name of the edge data that receive the values.
+
+        Returns:
+            A ``DGLGraph`` with an edge from i to j for each stored ``A[i, j]``, in storage order.
+
+        Raises:
+            SizeError: the tensor isn't a square matrix.
+            UnsupportedError: the format has padding, such as ELL.
+        """
         return METHODS["to_dgl"](self, weight)
 
     @graph_break
@@ -239,19 +359,30 @@ class SparseTensor(StoredValues, PythonOperators):
         device: torch.device | str | None = None,
         memory_format: Any = None,
     ) -> SparseTensor:
-        """Convert to another format or data type; returns the tensor itself if nothing changes.
+        """Convert to another format or data type; gradients flow to the values.
+
+        All stored entries are kept, explicit zeros included. The pattern caches its conversions: a repeated conversion only gathers the
+        values.
 
         Args:
-            target: a format, its text, a layout of torch, a data type, a device, or a tensor that provides data type and device.
-            dtype: data type of the values.
+            target: a format, its text, ``"dense"``, a layout of torch, a data type, a device, or a tensor whose data type and device are
+                used.
+            dtype: the data type of the values.
             non_blocking: ignored; for compatibility with torch.
-            copy: copy the values even if nothing changes.
+            copy: True copies the values even if nothing changes.
             device: the CPU.
             memory_format: ignored; for compatibility with torch.
 
+        Returns:
+            A SparseTensor of the same shape; the tensor itself if nothing changes.
+
         Raises:
-            FormatError: not a format, or a format with another number of dimensions.
-            UnsupportedError: a device other than the CPU.
+            FormatError: the target isn't a format, or is a format that has another number of dimensions or can't store the entries.
+            SizeError: the result exceeds the memory limit.
+            UnsupportedError: a device other than the CPU, or an unsupported data type or layout.
+
+        Complexity:
+            At most O(nnz log nnz) for the first conversion of a pattern, and O(nnz) for later ones, plus the positions of dense levels.
 
         >>> import torch, numscorch as ns
         >>> ns.from_torch(torch.eye(2)).to(ns.CSC, torch.float64)
@@ -283,11 +414,22 @@ class SparseTensor(StoredValues, PythonOperators):
 
     @graph_break
     def permute(self, *order: int | Sequence[int], dims: Sequence[int] | None = None) -> SparseTensor:
-        """Permute the dimensions, given as separate arguments or as a sequence; shares all arrays.
+        """Permute the dimensions.
+
+        Args:
+            order: the dimensions in their new order, as separate integers or as a sequence; negative ones count from the end.
+            dims: the sequence by keyword, as in torch.
+
+        Returns:
+            A SparseTensor in the permuted format, which shares all arrays.
 
         Raises:
             OperandError: a dimension is not an integer.
             RangeError: the order does not name each dimension once.
+
+        >>> import numscorch as ns
+        >>> ns.zeros(2, 3, 4, format=ns.CSF(3)).permute(2, 0, 1).shape
+        torch.Size([4, 2, 3])
         """
         named = as_integers(*order) if dims is None else as_integers(*order, dims)
         places = tuple(d + self.ndim * (d < 0) for d in named)
@@ -302,10 +444,17 @@ class SparseTensor(StoredValues, PythonOperators):
 
     @graph_break
     def t(self) -> SparseTensor:
-        """Transpose a matrix; shares all arrays (a CSR matrix becomes CSC).
+        """Transpose a matrix; tensors with fewer dimensions are returned unchanged.
+
+        Returns:
+            A SparseTensor in the permuted format (CSR becomes CSC), which shares all arrays.
 
         Raises:
             SizeError: the tensor has more than 2 dimensions.
+
+        >>> import numscorch as ns
+        >>> ns.zeros(2, 3, format=ns.CSR).t()
+        SparseTensor(CSC, shape=(3, 2), nnz=0, density=0, float32, int32 indices)
         """
         if self.ndim > 2:
             raise SizeError(f"t() takes at most 2 dimensions, not {self.ndim}: use permute")
@@ -333,16 +482,52 @@ class SparseTensor(StoredValues, PythonOperators):
         return sorted({*super().__dir__(), *(name for name in (*OPERATORS, *PROPERTIES) if hasattr(torch.Tensor, name))})
 
     def where(self, condition: Any, other: Any) -> Any:
-        """Select ``self`` where a condition holds, else another tensor or a number: ``torch.where(condition, self, other)``."""
+        """Select elements of this tensor where a condition holds, and of another one elsewhere: ``torch.where(condition, self, other)``.
+
+        Args:
+            condition: a boolean tensor, sparse or strided, that broadcasts to the result's shape; unstored entries are False.
+            other: a tensor that broadcasts to the result's shape, or a number.
+
+        Returns:
+            A SparseTensor if unstored elements of the result are 0, else a strided tensor.
+
+        Raises:
+            OperandError: ``condition`` is not a tensor, or ``other`` is neither a tensor nor a number.
+            SizeError: the shapes don't broadcast.
+
+        >>> import numscorch as ns
+        >>> A = ns.from_coo([[0, 1], [1, 0]], [2.0, -3.0], (2, 2), ns.CSR)
+        >>> A.where(A > 0, 0).to_dense()
+        tensor([[0., 2.],
+                [0., 0.]])
+        """
         return OPERATORS["where"](condition, self, other)
 
     @graph_break
     def coalesce(self) -> SparseTensor:
-        """Sort the coordinates of unordered levels; returns the tensor itself if its coordinates are sorted."""
+        """Sort the coordinates of unordered levels, and sum entries with equal coordinates; see :func:`coalesce`.
+
+        Returns:
+            A SparseTensor with sorted, unique coordinates; the tensor itself if its coordinates are sorted and unique.
+
+        Raises:
+            FormatError: index arrays that were not checked are invalid.
+        """
         return METHODS["coalesce"](self)
 
     def sort(self, *args: Any, **kwargs: Any) -> SparseTensor:
-        """Sort the coordinates of each row, like ``coalesce()``; unlike torch.sort, it takes no arguments and sorts no values."""
+        """Sort the coordinates of each row, like ``coalesce()``; unlike ``torch.sort``, it sorts no values.
+
+        Args:
+            args, kwargs: not supported.
+
+        Returns:
+            A SparseTensor with sorted, unique coordinates.
+
+        Raises:
+            FormatError: as for :meth:`coalesce`.
+            UnsupportedError: an argument is given.
+        """
         return METHODS["sort"](self, *args, **kwargs)
 
     @classmethod
@@ -371,15 +556,18 @@ class SparseTensor(StoredValues, PythonOperators):
     def spy(self, ax: Axes | None = None, **kwargs: Any) -> Axes:
         """Plot the pattern with matplotlib; large patterns are drawn as densities of all entries, on a log scale.
 
+        The last two dimensions are drawn, summed over the leading ones. A vector is drawn as one row.
+
         Args:
             ax: the axes to draw on; the current axes by default.
             kwargs: passed to ``ax.imshow``, for example ``cmap``.
 
-        Shape:
-            The last two dimensions, summed over the leading ones; a vector is drawn as one row.
-
         Returns:
             The axes.
+
+        Raises:
+            SizeError: the tensor has no dimensions.
+            UnsupportedError: matplotlib isn't installed.
         """
         return METHODS["spy"](self.pattern, ax, **kwargs)
 

@@ -134,7 +134,8 @@ def compressed_pattern(tensor: torch.Tensor, values: torch.Tensor, *, check_inva
     if crd.shape[:-1] != shape[:batch] or tuple(values.shape) != layout.shape_of_values(shape, crd.shape[-1]) or 0 in block:
         raise SizeError(
             f"a {layout.name} tensor of shape {shape} has starts of shape {tuple(pos.shape)}, coordinates of shape {tuple(crd.shape)} "
-            f"and values of shape {tuple(values.shape)}, which don't fit together: make it with check_invariants=True"
+            f"and values of shape {tuple(values.shape)}, which don't fit together: each value or block needs one "
+            "coordinate, and each array the batch dimensions of the shape"
         )
     needs_int64 = torch.int64 in (pos.dtype, crd.dtype) or index_dtype_for(shape, values.numel()) == np.int64
     dtype = torch.int64 if needs_int64 else torch.int32

@@ -74,5 +74,20 @@ def test_the_page_lists_all_peers_and_missing_libraries(monkeypatch: pytest.Monk
     page = re.sub(" +", " ", tables.measurements())
     assert "Not installed there: GraphBLAS." in page and "| 2 | 20.0 | 100.0 |" in page
     assert "| fast | 2 | 1 | 2.00x | 2.00x [1.90, 2.10] m, k=8 | 2.00x [1.90, 2.10] m, k=8 |" in page
-    assert "| slow | 2 | 1 | 8.00x |" in page and "| beside: dense (does more) | 2 | 1 | 20.00x |" in page
-    assert "Medians: compiled in 0.25 s." in page
+    assert "| slow | 2 | 1 | 8.00x |" in page and "| baseline: dense (does more) | 2 | 1 | 20.00x |" in page
+    assert "Medians: compile time 0.25 s." in page
+
+
+def test_the_summary_lists_slow_cases_and_leaves_out_overhead() -> None:
+    def record(kernel: str, matrix: str, threads: int, ratio: float, high: float) -> dict[str, object]:
+        return {"kernel": kernel, "matrix": matrix, "threads": threads, "nnz": 10, "ratio": ratio, "high": high, "peer": "torch"}
+
+    records = [
+        *(record("spmv", "slow", 1, 0.5, 0.6), record("spmv", "slow", 2, 2.0, 2.1)),
+        *(record("spmv", "uncertain", 1, 0.8, 1.1), record("spmv", "close", 1, 0.95, 0.96)),
+        record("overhead", "tiny", 1, 0.1, 0.1),
+    ]
+    text = re.sub(" +", " ", "\n".join(tables.summary(records)))
+    assert "Over 4 cases, without" in text and "faster in 1 cases and slower in 3; in 2 of these" in text
+    assert "| spmv | slow | 10 | torch | 0.50x | 2.00x |" in text
+    assert not any(name in text for name in ("uncertain", "close", "tiny"))

@@ -209,7 +209,7 @@ def test_an_operator_is_a_form_with_the_name_of_torch(dense: torch.Tensor, monke
     with pytest.raises(ns.UnsupportedError, match="torch's ldexp does not take a SparseTensor yet"):
         torch.ldexp(A, A)
     monkeypatch.setitem(elementwise.FORMS, "ldexp", lambda input, other: f"{input} * 2 ** {other}")
-    monkeypatch.setitem(elementwise.NAMED, "ldexp", elementwise._pair("ldexp"))
+    monkeypatch.setitem(elementwise.NAMED, "ldexp", elementwise._pair("ldexp", "The product input * 2**other", "``input``", "[4.0, 0.5]"))
     for function, sparse_function in operators.entries_of({"ldexp": elementwise.NAMED["ldexp"]}).items():
         monkeypatch.setitem(operators.TORCH_FUNCTIONS, function, sparse_function)
     result: Any = torch.ldexp(A, A)

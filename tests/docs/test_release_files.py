@@ -39,7 +39,7 @@ def test_workflows_call_targets_that_exist(workflow: Path) -> None:
 def test_the_pages_that_a_host_shows_exist() -> None:
     names = ("SECURITY.md", "CODE_OF_CONDUCT.md", "CITATION.cff", "RELEASING.md", ".pre-commit-config.yaml")
     assert all((ROOT / name).read_text(encoding="utf-8").strip() for name in (*names, ".github/PULL_REQUEST_TEMPLATE.md"))
-    assert [path.stem for path in WORKFLOWS] == ["nightly", "release", "test"]
+    assert [path.stem for path in WORKFLOWS] == ["docs", "nightly", "release", "test"]
 
 
 @pytest.mark.parametrize("name", ["RELEASING.md", "SECURITY.md"])

@@ -1,4 +1,4 @@
-"""The table of names in the guide of SciPy: both sides of each row have the same value."""
+"""The table of names of the page for users of SciPy: both sides of each row have the same value."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import numscorch as ns
 sp = pytest.importorskip("scipy.sparse")
 linalg = pytest.importorskip("scipy.sparse.linalg")
 pytestmark = pytest.mark.usefixtures("interpreted")
-PAGE = (ROOT / "docs" / "guide" / "scipy.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "start" / "scipy.md").read_text(encoding="utf-8")
 ROWS = re.findall(r"^\| `(.+)` \| `(.+)` \|$", PAGE, re.MULTILINE)
 S = sp.csr_array(np.array([[0.0, 2.0, 0.0], [3.0, 0.0, 4.0], [0.0, 0.0, 5.0]]))
 ENTRIES: dict[str, Any] = {"rows": np.array([2, 0, 2]), "columns": np.array([1, 1, 1]), "values": np.array([1.0, 2.0, 3.0])}

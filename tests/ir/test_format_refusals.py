@@ -26,6 +26,10 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "a large block": (lambda: Format(f"(i) -> (i // {10**30}: dense, i % {10**30}: dense)"), ns.FormatError, "blocks have at most"),
     "a wide band": (lambda: Format(f"(i, j) -> (i: dense, j: band({10**20}, 1))"), ns.FormatError, "can't make the level"),
     "a format without its order": (lambda: ns.from_torch(torch.ones(2, 2), ns.COO), ns.FormatError, "as in COO(2)"),
+    "the word dense": (lambda: ns.zeros(2, 3, format="dense"), ns.FormatError, "or as in 'dd'; valid formats are CSR"),
+    "a permutation that repeats a dimension": (lambda: ns.CSR.permuted((0, 0)), ns.RangeError, "name each of them once, counted from 0"),
+    "a permutation that lacks a dimension": (lambda: ns.CSR.permuted((0,)), ns.RangeError, "CSR.permuted((0,)) of 2 dimensions"),
+    "sizes of another order": (lambda: ns.CSR.sizes((3,)), ns.FormatError, "CSR.sizes((3,)): the format has 2 dimensions"),
     "repeated diagonals": (lambda: ns.from_scipy(REPEATED), ns.FormatError, "repeats the coordinate"),
     "a short diagonal": (
         lambda: validate(Pattern(Format("(i, j) -> (i: dense, j: identity)"), (3000, 2), ((), ()))),

@@ -137,6 +137,18 @@ def test_from_dense() -> None:
         SparseAttention.from_dense(torch.nn.Linear(D, D), PATTERN)
 
 
+def test_from_dense_of_another_layer_is_refused() -> None:
+    with pytest.raises(ns.OperandError, match=r"from_dense takes a torch\.nn\.TransformerEncoderLayer, not Linear"):
+        SparseTransformerEncoderLayer.from_dense(torch.nn.Linear(D, D), PATTERN)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("option", [{"kdim": 4}, {"vdim": 4}, {"add_bias_kv": True}, {"add_zero_attn": True}], ids=str)
+def test_options_without_a_sparse_version_are_refused_at_construction(option: dict[str, Any]) -> None:
+    with pytest.raises(ns.UnsupportedError, match="SparseMultiheadAttention has no kdim, vdim, add_bias_kv and add_zero_attn"):
+        ns.nn.SparseMultiheadAttention(D, 2, **option)
+    assert ns.nn.SparseMultiheadAttention(D, 2, kdim=D, batch_first=True)(*[tokens(2, L, D)] * 3)[0].shape == (2, L, D)
+
+
 def test_from_dense_keeps_the_settings_of_each_part() -> None:
     reference = torch.nn.TransformerEncoderLayer(D, 2, 16, dropout=0.3, batch_first=True)
     reference.self_attn.dropout, reference.dropout1.p, reference.norm2.eps = 0.0, 0.5, 1e-2

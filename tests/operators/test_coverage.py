@@ -75,12 +75,18 @@ def test_softmax_of_stored_entries(name: str, format: str, interpreted: None) ->
 
 HEAD = """# Operators and layouts
 
-Each row is an operator of torch on a `SparseTensor` S, with dense tensors D, x and vectors u, v; each cell the format of its result
-for one format of S: `same` is that of S, `-` a plain value. All are differentiable in S, but for those marked *, which are truth
-values, numbers of places, or constants; the gradient has the pattern of S. The last column says whether
-`torch.compile(fullgraph=True)` takes it for CSR; the other operators cause a graph break, so that they need `fullgraph=False`.
+The table lists torch's operators on a `SparseTensor` S. D and x are dense matrices, u and v are vectors. A cell is the format of the
+result for one format of S: `same` is the format of S, `dense` is a dense tensor, `blocks` is a blocked format with a long name, and `-`
+is a Python value. Other cells name a [format](concepts/formats.md), often by one letter for each level. `unordered` means that the
+coordinates of the last level are not sorted.
 
-The table is made by `tests/operators/test_coverage.py`, which compares every result and gradient with torch's on dense tensors.
+All operators are differentiable in S, except those marked with *, which return booleans, indices or constants. The gradient has the
+pattern of S.
+
+The last column says whether `torch.compile(fullgraph=True)` compiles the operator for CSR. The other operators cause a graph break, so
+they need `fullgraph=False`.
+
+`tests/operators/test_coverage.py` generates this page. It compares every result and gradient with torch on dense tensors.
 
 """
 

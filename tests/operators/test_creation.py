@@ -144,7 +144,7 @@ def test_coordinates_with_options() -> None:
     assert A.values.is_leaf
     A.to_dense().sum().backward()
     assert A.values.grad is not None
-    with pytest.raises(ns.FormatError, match="comes after"):
+    with pytest.raises(ns.FormatError, match=r"comes after .* without is_coalesced=True, they are sorted and summed"):
         ns.sparse_coo_tensor(INDICES, VALUES, format=ns.CSR, is_coalesced=True)
     with pytest.raises(ns.FormatError, match="which has size 2"):
         ns.sparse_coo_tensor(INDICES, VALUES, (2, 2), format=ns.CSR)
@@ -208,7 +208,40 @@ BAD: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "another number of levels": (lambda: ns.zeros(2, 3, format=ns.COO(3)), ns.FormatError, "dimensions"),
     "no room": (lambda: ns.ones(4, 4, format=ns.NM(2, 4)), ns.FormatError, "4"),
     "unknown": (lambda: ns.eye(3, format=ns.CSR, wide=True), TypeError, "wide"),
+    "unknown of rand": (lambda: ns.rand(3, 3, density=0.5, format=ns.CSR, wide=True), TypeError, r"^rand\(\) got .* 'wide'"),
+    "unknown of arrays": (
+        lambda: ns.sparse_csr_tensor([0, 1], [0], [1.0], starts=[0, 1], format=ns.CSR),
+        ns.OperandError,
+        "sparse_csr_tensor with format=: got an unexpected keyword argument 'starts'",
+    ),
+    "missing arrays": (
+        lambda: ns.sparse_csc_tensor([0, 1], values=[1.0], format=ns.CSR),
+        ns.OperandError,
+        "sparse_csc_tensor with format=: missing a required argument: 'row_indices'",
+    ),
+    "lengths": (
+        lambda: ns.sparse_csr_tensor([0, 1, 2], [0, 1, 1], [1.0, 2.0], (2, 2), format=ns.CSR),
+        ns.SizeError,
+        "don't fit together: each value or block needs one coordinate",
+    ),
 }
+DTYPES: dict[str, Callable[[torch.dtype], Any]] = {
+    "eye": lambda dtype: ns.eye(3, dtype=dtype, format=ns.CSR),
+    "diags": lambda dtype: ns.diags([1.0, 2.0], dtype=dtype),
+    "zeros": lambda dtype: ns.zeros(3, 3, dtype=dtype, format=ns.CSR),
+    "ones": lambda dtype: ns.ones(3, 3, dtype=dtype, format=ns.CSR),
+    "full": lambda dtype: ns.full((3, 3), 1, dtype=dtype, format=ns.CSR),
+    "rand": lambda dtype: ns.rand(3, 3, density=0.5, dtype=dtype, format=ns.CSR),
+    "tensor": lambda dtype: ns.tensor([[1.0]], dtype=dtype, format=ns.CSR),
+    "sparse_coo_tensor": lambda dtype: ns.sparse_coo_tensor([[0], [0]], [1.0], (1, 1), dtype=dtype, format=ns.CSR),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.complex32, torch.quint8, torch.float8_e4m3fn, torch.uint16], ids=str)
+@pytest.mark.parametrize("name", DTYPES)
+def test_data_types_that_kernels_lack_are_refused(name: str, dtype: torch.dtype) -> None:
+    with pytest.raises(ns.UnsupportedError, match=rf"values of dtype {dtype} are not compiled"):
+        DTYPES[name](dtype)
 
 
 @pytest.mark.parametrize("name", BAD)
@@ -251,6 +284,8 @@ BAD_DIAGONALS: dict[str, tuple[tuple[Any, ...], type[Exception], str]] = {
     "outside": (([1.0], 4, (3, 3)), ns.SizeError, "offset 4 of a matrix"),
     "a fraction": (([1.0], 0.5), ns.OperandError, "0.5 instead of an integer"),
     "a text": ((["a"], [0]), ns.UnsupportedError, "a diagonal"),
+    "one size": ((1.0, 0, (3,)), ns.SizeError, r"diags of shape \(3,\): the result is a matrix, so give \(rows, columns\)"),
+    "three sizes": ((1.0, 0, (3, 3, 3)), ns.SizeError, r"diags of shape \(3, 3, 3\)"),
     "too large": ((1.0, 0, (1 << 60, 1 << 60)), ns.SizeError, "ns.from_coo stores only the given entries"),
 }
 

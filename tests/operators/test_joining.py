@@ -150,7 +150,7 @@ def test_invalid_stacks_are_refused() -> None:
     A = ns.from_torch(torch.eye(3))
     with pytest.raises(ns.SizeError, match=r"tensor 2 of the stack has shape \(4, 4\), but tensor 0 has \(3, 3\)"):
         ns.stack([A, A, ns.from_torch(torch.eye(4))])
-    with pytest.raises(ns.SizeError, match="dim=3 of a stack of 2-dimensional tensors: it is one of -3 to 2"):
+    with pytest.raises(ns.SizeError, match="dim=3 of a 3-dimensional tensor: give one from -3 to 2"):
         ns.stack([A, A], 3)
     with pytest.raises(ns.UnsupportedError, match=r"tensor 1 of the stack is a dense tensor, but others are sparse: .*from_torch"):
         ns.stack([A, torch.eye(3)])
@@ -199,6 +199,14 @@ def test_coalesce_of_native_tensors_is_torchs() -> None:
 def test_sort_of_a_sparse_tensor_takes_no_dimension() -> None:
     with pytest.raises(ns.UnsupportedError, match=r"puts the coordinates of each row in order, and takes nothing else: sort A\.values"):
         ns.sort(ns.from_torch(torch.eye(2)), dim=1)
+
+
+def test_parameters_are_sorted() -> None:
+    weight = ns.nn.Parameter(ns.from_torch(torch.eye(2), "(i, j) -> (i: dense, j: compressed(ordered=False))"))
+    for result in (ns.sort(weight), ns.coalesce(weight)):
+        assert isinstance(result, ns.SparseTensor)
+        assert result.format == ns.CSR
+        assert result.requires_grad
 
 
 @pytest.mark.parametrize("name", ["hstack", "vstack", "dstack"])

@@ -198,7 +198,7 @@ def test_reductions(name: str, dim: Any, A: ns.SparseTensor) -> None:
     torch.testing.assert_close(function(A, dim), expected)
     if dim is not None:
         torch.testing.assert_close(function(A, dim, keepdim=True), getattr(torch, name)(D, dim=dim, keepdim=True))
-    with pytest.raises(ns.SizeError, match="name dimensions from -2 to 1"):
+    with pytest.raises(ns.SizeError, match="give one from -2 to 1"):
         function(A, 2)
 
 
@@ -287,7 +287,7 @@ def test_dimensions_are_named_as_in_torch(name: str, dim: Any) -> None:
 
 @pytest.mark.parametrize("dim", ["1", 1.0, [[0]], (1.0,)], ids=repr)
 def test_other_dimensions_are_refused(dim: Any) -> None:
-    with pytest.raises(TypeError, match="name dimensions by integers"):
+    with pytest.raises(TypeError, match=r"sum: .* instead of an integer: dimensions, sizes and counts are integers"):
         ns.sum(ns.from_torch(torch.eye(2), ns.CSR), dim)
 
 

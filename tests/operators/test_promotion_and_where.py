@@ -48,6 +48,14 @@ def test_conditions_of_any_type() -> None:
     assert result.tolist() == [[0, 1, 0], [1, 0, 0]]
 
 
+@pytest.mark.parametrize("condition", [3, True, None, [1, 0], "a"])
+@pytest.mark.parametrize("name", ["method", "function"])
+def test_conditions_that_are_no_tensors_are_refused(name: str, condition: object) -> None:
+    A = sparse()
+    with pytest.raises(ns.OperandError, match=f"where takes a tensor as its condition, not {type(condition).__name__}"):
+        A.where(condition, 0) if name == "method" else ns.where(condition, A, 0)
+
+
 def test_where_is_sparse_with_0_and_listed_as_dense_with_other_numbers() -> None:
     A = sparse()
     with ns.strict():

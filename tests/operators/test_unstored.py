@@ -90,7 +90,7 @@ def test_where_an_operator_is_computed_and_how_its_result_is_stored(text: str) -
     assert isinstance(result, ns.SparseTensor) == (pattern != "dense") == (visited != "all")
     if isinstance(result, ns.SparseTensor):
         assert result.format == ns.CSR
-        assert (result.pattern is operands["A"].pattern) == (pattern == "A's")
+        assert (result.pattern is operands["A"].pattern) == (pattern == "pattern of A")
         alternatives = [[dense[name] != 0 for name in group.split(" and ")] for group in visited.split(" or ")]
         expected = torch.stack([torch.stack(group).all(0) for group in alternatives]).any(0)
         stored = ns.SparseTensor(result.pattern, torch.ones_like(result.values)).to_dense() != 0

@@ -95,6 +95,12 @@ def test_schedules_are_timed(cache: Path, plain: pytest.MonkeyPatch) -> None:
         assert all(seconds > 0 for seconds in tuning.times.values())
 
 
+@pytest.mark.parametrize("rows", [[[0.0, 1], [1, 0]], [[1.0, 0], [1, 0]]])
+def test_products_of_three_small_matrices_are_timed(rows: list[list[float]], cache: Path, plain: pytest.MonkeyPatch) -> None:
+    A = ns.from_torch(torch.tensor(rows), ns.CSR)
+    assert len(ns.autotune("ij,jk,kl->il", A, A, A, seconds=5).times) > 2
+
+
 def test_requests_without_schedules_are_refused(cache: Path) -> None:
     with pytest.raises(ns.UnsupportedError, match="no operand"):
         ns.autotune("ij,jk->ik", integers(3, 3), integers(3, 3))

@@ -118,7 +118,7 @@ def test_layers_are_one_graph_as_the_guide_says(name: str) -> None:
         return output[0] if isinstance(output, tuple) else output
 
     expected = first_output(layer(*inputs))
-    page = (Path(__file__).parents[2] / "docs/guide/torch.md").read_text(encoding="utf-8").partition("## torch.compile")[2]
+    page = (Path(__file__).parents[2] / "docs/guide/compile.md").read_text(encoding="utf-8").partition("## torch.compile")[2]
     one_graph, _, with_breaks = page.partition("graph breaks")
     assert f"`{name}`" in (one_graph if name in ONE_GRAPH else with_breaks)
     if name in ONE_GRAPH:

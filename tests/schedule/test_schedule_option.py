@@ -44,6 +44,17 @@ def test_sparse_results_and_reductions(plain: pytest.MonkeyPatch) -> None:
     assert torch.equal(ns.einsum("ij->i", A, reduce="max", schedule="parallelize(i)"), D.amax(1))
 
 
+@pytest.mark.parametrize("order", ["iljk", "ilkj", "ijlk", "ikjl"])
+@pytest.mark.parametrize("reduce", ["sum", "max"])
+def test_every_order_stores_the_same_entries(order: str, reduce: str, plain: pytest.MonkeyPatch) -> None:
+    """A sum of sums has no term if all of the inner sums are empty."""
+    P = ns.from_torch(torch.tensor([[0.0, 2.0], [0.0, 3.0]]), ns.CSR)
+    expected = ns.einsum("ij,jk,kl->il", P, P, P, format=ns.CSR, reduce=reduce)
+    result = ns.einsum("ij,jk,kl->il", P, P, P, format=ns.CSR, reduce=reduce, schedule=f"reorder({', '.join(order)})")
+    assert expected.nnz == result.nnz == 2
+    assert torch.equal(result.to_dense(), expected.to_dense())
+
+
 @pytest.mark.parametrize("kind", ["list", "hash"])
 def test_the_requested_workspace_is_used(kind: str, plain: pytest.MonkeyPatch) -> None:
     assert torch.equal(ns.einsum("ij,jk->ik", A, B, schedule=f"reorder(i, j, k) workspace({kind})").to_dense(), D @ D.T)

@@ -46,6 +46,9 @@ def test_balanced_partitions(seed: int) -> None:
 
 def test_owners() -> None:
     partition = Partition.of_sizes([2, 0, 3])
+    for row in (-1, 5):
+        with pytest.raises(ns.RangeError, match=f"owner of row {row} in a partition of 5 rows"):
+            partition.owner(row)
     assert partition.owners(torch.arange(5)).tolist() == [partition.owner(row) for row in range(5)] == [0, 0, 2, 2, 2]
 
 

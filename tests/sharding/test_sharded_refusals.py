@@ -102,6 +102,12 @@ def test_results_with_other_patterns(A: Any, call: Callable[[Any], Any]) -> None
     assert "to_dense" not in str(caught.value) and "strict" not in str(caught.value)
 
 
+def test_local_entries_of_another_shape(A: Any) -> None:
+    with pytest.raises(ns.SizeError, match=r"with_local of shape \(4, 5\): the entries of this rank have shape \(4, 4\)"):
+        A.with_local(ns.zeros(4, 5, format=ns.CSR))
+    assert torch.equal(A.with_local(A.local * 2).full_tensor().to_dense(), 2 * WHOLE.to_dense())
+
+
 def test_explain(A: Any) -> None:
     """Explain takes the local part."""
     x = torch.ones(4, 2)

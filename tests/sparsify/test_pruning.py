@@ -621,6 +621,10 @@ class TestMaskedAnew:
         model = network()
         with pytest.raises(ns.OperandError, match=r"0\.5 is not a sparsifier"):
             straight_through(model, 0.5)  # type: ignore[arg-type]
+        with pytest.raises(ns.OperandError, match=r"0\.5 is not a sparsifier"):
+            resparsify(model, 0.5)  # type: ignore[arg-type]
+        with pytest.raises(ns.OperandError, match="no sparsifier is registered as 'magnitud'"):
+            resparsify(model, "magnitud")
         with pytest.raises(ns.SizeError, match="decay=-1"):
             straight_through(model, magnitude(0.5), decay=-1)
         with torch.no_grad():

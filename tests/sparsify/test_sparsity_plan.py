@@ -160,6 +160,8 @@ def test_equal_values_are_dropped_in_order() -> None:
     assert global_magnitude(0.5)({"a": torch.zeros(2, 2), "b": torch.zeros(0, 2)}) == {"a": 0.5, "b": 0.0}
     with pytest.raises(ns.OperandError, match="looks at values, and a has none"):
         global_magnitude(0.5)({"a": (2, 3)})
+    with pytest.raises(ns.OperandError, match=r"global_magnitude\(.*0\.5\) of b, which holds NaN"):
+        global_magnitude(0.5)({"a": torch.ones(2), "b": torch.tensor([1.0, torch.nan])})
 
 
 def test_registered_sparsifiers_have_names(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 # Error messages of unsupported calls; each names an alternative.
 REFUSALS = (
-    r"^svd_lowrank or pca_lowrank of a \d-dimensional tensor: select a matrix",
+    r"^(svd_lowrank|pca_lowrank|lobpcg) of a \d-dimensional tensor: give a matrix",
     r"does not take a SparseTensor yet:",
     r"^a SparseTensor has no attribute",
     r"are neither added nor dropped in place: use the operator without the underscore",

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 import torch
 from programs import run_program
 from torch.utils.data import BatchSampler, DataLoader, TensorDataset, default_collate
@@ -389,3 +390,28 @@ def test_a_gradient_of_integers_is_refused() -> None:
     with pytest.raises(RuntimeError, match="floating point"):
         ns.nn.Parameter(numbers)
     assert not ns.nn.Parameter(numbers, requires_grad=False).requires_grad
+
+
+@pytest.mark.parametrize(
+    ("make", "data", "suggestion"),
+    [
+        (ns.nn.SparseParameter, torch.ones(2, 2), "SparseParameter takes a SparseTensor, not Tensor: convert it with ns.from_torch"),
+        (ns.nn.SparseParameter, sp.eye_array(2), "not dia_array: convert it with ns.from_scipy"),
+        (ns.nn.Parameter, [1.0], "Parameter takes SparseTensors and torch tensors, not list: convert it with torch.tensor"),
+        (ns.nn.Parameter, 1.0, "not float: convert it with torch.tensor"),
+        (ns.nn.Parameter, sp.eye_array(2), "not dia_array: convert it with ns.from_scipy"),
+        (ns.nn.Parameter, np.ones(2), "not ndarray: convert it with torch.from_numpy"),
+    ],
+)
+def test_parameters_of_other_objects_are_refused(make: Any, data: object, suggestion: str) -> None:
+    with pytest.raises(ns.OperandError, match=suggestion):
+        make(data)
+
+
+def test_parameters_of_parameters_share_values_and_pattern() -> None:
+    """As torch.nn.Parameter of a parameter does."""
+    weight = ns.nn.Parameter(ns.from_torch(torch.eye(2)))
+    for again in (ns.nn.Parameter(weight, requires_grad=False), ns.nn.SparseParameter(weight, requires_grad=False)):
+        assert isinstance(again, ns.nn.SparseParameter) and again is not weight
+        assert again.pattern is weight.pattern and again.values.data_ptr() == weight.values.data_ptr()
+        assert weight.requires_grad and not again.requires_grad

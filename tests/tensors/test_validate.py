@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+import numscorch as ns
 from numscorch.errors import FormatError
 from numscorch.ir.format import COO, CSC, CSF, CSR, DCSR, Format
 from numscorch.ir.levels import Compressed, Dense, Singleton
@@ -60,6 +61,18 @@ def test_disorder_recommends_a_fix_and_its_check_is_optional(name: str) -> None:
     pattern = pattern_of(format, shape, *levels)
     validate(pattern, order=False)
     assert "without assume_sorted=True" in str(disorder(pattern))
+
+
+@pytest.mark.parametrize("column", [-1, 3])
+@pytest.mark.parametrize("fmt", [CSR, Format("(i, j) -> (i: dense, j: compressed(ordered=False))")], ids=str)
+def test_unchecked_coordinates_out_of_range_are_found_by_sorting(fmt: Format, column: int) -> None:
+    """Kernels that sort would write outside of their arrays."""
+    pos, crd = torch.tensor([0, 2, 3]), torch.tensor([2, column, 0])
+    A = ns.SparseTensor(Pattern(fmt, (2, 3), ((), (pos, crd))), torch.ones(3))
+    assert A.is_coalesced() == (fmt == CSR and column == 3)  # this checks the order only
+    for sort in (A.coalesce, lambda: ns.sort(A)):
+        with pytest.raises(FormatError, match=rf"crd\[1\] = {column} is outside dimension 1 of size 3"):
+            sort()
 
 
 def test_mixed_dtypes_are_refused() -> None:
