@@ -174,8 +174,8 @@ benchmarks.growth` writes this page; it needs the extra `bench`.
 
 * **Up to a few thousand nonzeros**, the overhead of the call dominates. It is a few microseconds if the result is dense or has the
   pattern of an operand, and tens to hundreds of microseconds if the result has a new pattern.
-* **Larger operands** exceed the private caches ({own} KiB), and then the shared cache ({shared} MiB). From there on, memory bandwidth
-  limits the speed.
+* **Larger operands** exceed the private caches ({own} KiB per core), and then the shared cache ({shared} MiB). From there on, memory
+  bandwidth limits the speed. These are the caches of the machine that wrote this page.
 
 A *cliff* is an increase of the time per nonzero by more than a factor of two between two sizes, one decade apart, whose operands fit
 the same cache. An increase where the operands start to exceed a cache is expected, and is not a cliff. The column "speedup" divides the

@@ -16,6 +16,7 @@ from .report import table, tables
 from .wording import OPERATIONS, worded
 
 PEER_HEAD = ("peer", "threads", "cases", "geometric mean", "lowest", "highest")
+DENSE = "F.linear, dense"  # the peer of pruned layers, which computes with all weights
 OVERHEAD = "overhead"  # fixed costs of calls on tiny matrices, which the summary leaves out
 SLOW = 0.9  # ratio below which the summary lists a case
 SUITES = {"full": "the whole suite", "quick": "the quick suite"}
@@ -56,6 +57,11 @@ def summary(records: Sequence[Record]) -> Iterator[str]:
         f"numscorch is faster in {faster} cases and slower in {len(ratios) - faster}; in {below} of these, "
         "the whole interval is below 1x. A case is an operation on one matrix with one thread count."
     )
+    if others := [float(record["ratio"]) for record in compared if DENSE not in str(record["peer"])]:
+        yield (
+            f"The peer of {len(ratios) - len(others)} of these cases, pruned linear layers, is the dense layer, which does more work. "
+            f"Without them, the geometric mean is {geometric_mean(others):.2f}x."
+        )
     threads = sorted({int(record["threads"]) for record in compared})
     head = ("operation", "cases", *(f"{count} thread{'s' * (count > 1)}" for count in threads), "slower in")
     yield table(head, [_operation(text, members, threads) for text, members in _by_operation(compared)])

@@ -20,7 +20,7 @@ class Window(Level):
     """``width`` consecutive coordinates below each parent, stored by the first coordinate and padded with zeros."""
 
     width: int = 2
-    spelling, arrays = "window", ("first",)
+    spelling, arrays, padded = "window", ("first",), True  # rows are padded with zeros, so graph layers refuse formats with this level
 
     def bounds(self, mode: Mode) -> tuple[Expr, Expr]:
         return mode.parent.begin * Const(self.width), mode.parent.begin * Const(self.width) + self.width

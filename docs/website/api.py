@@ -12,11 +12,13 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
+from itertools import pairwise
 from textwrap import indent
 from types import FunctionType
 from typing import Any
 
 import numscorch
+from numscorch.ir import level
 
 from .public import methods, public_names, signature
 
@@ -100,6 +102,7 @@ GROUPS = (
 )
 
 
+EXTENSION = {f"numscorch.ir.level.{name}": getattr(level, name) for name in ("Level", "Mode", "Entries", "Parents", "Children", "ranges")}
 MARKS: dict[Any, str] = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
 
 
@@ -146,6 +149,9 @@ def pages() -> dict[str, str]:
         texts[f"reference/{group.page}.md"] = (
             f"# {group.title}\n\n{group.about}\n\n" + "\n\n".join(f"::: {name}" for name in shown[group]) + "\n"
         )
+    shown_classes = "\n\n".join(f"::: {name}" for name in EXTENSION)
+    about = "The classes that level formats use ([extend numscorch](../guide/extend.md)). They can change in any version."
+    texts["reference/levels.md"] = f"# Level formats of your own\n\n{about}\n\n{shown_classes}\n"
     return texts
 
 
@@ -159,9 +165,10 @@ def summary(value: Any) -> str:
 def sources() -> dict[str, str]:
     """Python files by path, which define every public name with its signature and its docstring."""
     found: dict[str, list[str]] = {}
-    for name, value in public_names().items():
+    for name, value in {**public_names(), **EXTENSION}.items():
         module, _, short = name.rpartition(".")
         found.setdefault(module, []).append(definition(short, value))
+    found["numscorch.ir"] = []
     return {f"{module.replace('.', '/')}/__init__.py": "\n\n".join(['"""."""', *parts]) for module, parts in found.items()}
 
 
@@ -231,7 +238,36 @@ def default(value: Any) -> str:
 
 def quoted(value: Any) -> str:
     """A docstring as source, in which examples are fenced and roles are links."""
-    return f'r"""{linked(fenced(inspect.getdoc(value) or "")).replace(chr(34) * 3, chr(39) * 3)}\n"""'
+    return f'r"""{linked(fenced(tabled(inspect.getdoc(value) or ""))).replace(chr(34) * 3, chr(39) * 3)}\n"""'
+
+
+TABLE = re.compile(r"^=+ [ =]+\n(?P<rows>(?:.+\n)+?)=+ [ =]+$", re.MULTILINE)
+
+
+def tabled(doc: str) -> str:
+    """A docstring whose simple tables are tables of Markdown.
+
+    >>> print(tabled("====  ====\\n.npz  both\\n.mtx  text,\\n      gz\\n====  ===="))
+    |  |  |
+    |---|---|
+    | .npz | both |
+    | .mtx | text, gz |
+    """
+
+    def table(match: re.Match[str]) -> str:
+        columns = [(word.start(), word.end()) for word in re.finditer("=+", match[0].partition("\n")[0])]
+        edges = [*(start for start, _ in columns), None]
+        rows: list[list[str]] = []
+        for line in match["rows"].splitlines():
+            cells = [line[start:end].strip() for start, end in pairwise(edges)]
+            if cells[0] or not rows:
+                rows.append(cells)
+            else:  # the line continues the row above
+                rows[-1] = [f"{above} {cell}".strip() for above, cell in zip(rows[-1], cells, strict=True)]
+        lines = [f"| {' | '.join(cells)} |" for cells in rows]
+        return "\n".join(["|" + "  |" * len(columns), "|" + "---|" * len(columns), *lines])
+
+    return TABLE.sub(table, doc)
 
 
 @cache

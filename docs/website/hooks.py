@@ -31,6 +31,14 @@ OUTSIDE = {
 LINK = re.compile(r"(\]\()([^)#\s]+)((?:#[^)\s]*)?\))")
 TUTORIAL = re.compile(r"^(tutorials/\w+)\.py$")
 TUTORIALS = ("gcn", "pruning", "attention", "semirings", "factorization", "text_search", "sparse_training", "two_ranks")
+WIDE = (
+    "coverage.md",
+    "OPERATORS.md",
+    "performance.md",
+    "models.md",
+    "scale.md",
+    "concepts/related-work.md",
+)  # their tables need the place of the table of contents
 EXECUTE = os.environ.get("NUMSCORCH_DOCS_EXECUTE", "1") != "0"
 
 
@@ -87,6 +95,8 @@ def on_files(files: Files, config: Any) -> Files:
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
     """Make links to files outside of the site links to the repository, and links to documents that are pages links to these."""
+    if page.file.src_uri in WIDE:
+        page.meta["hide"] = ["toc"]
     source = {page_path: path for path, page_path in OUTSIDE.items()}.get(page.file.src_uri, f"docs/{page.file.src_uri}")
 
     def linked(match: re.Match[str]) -> str:

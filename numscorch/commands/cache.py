@@ -12,7 +12,7 @@ from typing import Any
 from ..errors import ExpressionError, NumscorchError
 from ..machine import kernel_cache
 from ..machine.compile_log import counts, expecting
-from ..runtime import bundles
+from ..runtime import bundles, tuned
 from ..tensors.ledgers import shown_bytes
 from . import warming
 from .bench import error_text, request_of, requests_in
@@ -23,7 +23,7 @@ def add_cache(commands: Any) -> None:
     cache.set_defaults(command=_list)
     actions = cache.add_subparsers(metavar="ACTION")
     _action(actions, "list", _list, "list the kernels, most recently used first")
-    _action(actions, "clear", _clear, "delete all kernels")
+    _action(actions, "clear", _clear, "delete all kernels, and the schedules that autotune chose")
     export = _action(actions, "export", _export, "write compiled kernels to a bundle, for machines of the same kind")
     export.add_argument("file", type=Path, metavar="FILE")
     export.add_argument(
@@ -63,8 +63,11 @@ def _list(arguments: argparse.Namespace) -> None:
 
 
 def _clear(arguments: argparse.Namespace) -> None:
-    folder = _folder()
-    print(f"{_counted(kernel_cache.clear(), 'kernel')} deleted from {folder}")
+    folder, schedules = _folder(), len(tuned.kept())
+    kernels = kernel_cache.clear()
+    if (place := kernel_cache.folder()) is not None:
+        (place / tuned.FILE).unlink(missing_ok=True)
+    print(f"{_counts_text(kernels, schedules)} deleted from {folder}")
 
 
 def _export(arguments: argparse.Namespace) -> None:

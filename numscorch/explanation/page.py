@@ -53,8 +53,8 @@ def tokens(source: str) -> list[tuple[str | None, str]]:
     >>> tokens("x = 3  # why")
     [(None, 'x'), (None, ' '), (None, '='), (None, ' '), ('number', '3'), (None, '  '), ('comment', '# why')]
     """
-    found = TOKEN.finditer(source.rstrip("\n"))
-    return [(token.lastgroup, part) for token in found for part in re.split("(\n)", token[0]) if part]
+    matches = TOKEN.finditer(source.rstrip("\n"))
+    return [(token.lastgroup, part) for token in matches for part in re.split("(\n)", token[0]) if part]
 
 
 class Paged:

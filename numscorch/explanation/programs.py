@@ -100,9 +100,11 @@ def explain_einsum(expr: str | Request, given: Sequence[Any], format: Format | s
         return explainer.result()
     dtypes = [torch.float32 if isinstance(operand, Format) else operand.dtype for operand in operands]
     request, computed, _ = as_computed(request, known, dtypes)
-    request, problem, steps, source = compile_tuned(request, computed, format)
+    compiled, problem, steps, source = compile_tuned(request, computed, format)
+    by = "requested:" if compiled is request else "chosen by autotune:"
+    steps = tuple([replace(step, why=step.why.replace("requested:", by)) for step in steps])
     path = kernel_cache.store(source.name, source.text)
-    return Explanation(f"einsum {text}", computed, problem, steps, source, path, request, sketches=tuple(map(sketch_of, operands)))
+    return Explanation(f"einsum {text}", computed, problem, steps, source, path, compiled, sketches=tuple(map(sketch_of, operands)))
 
 
 @dataclass(slots=True)

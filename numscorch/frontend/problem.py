@@ -10,7 +10,7 @@ from ..errors import FormatError, ScheduleError, SizeError, UnsupportedError
 from ..ir.derived_formats import can_be_assembled
 from ..ir.format import CSF, Format, as_format, dense
 from ..ir.functions import REDUCTIONS, is_zero, simplified, start_of
-from ..ir.index import Assignment, IndexVar, TensorVar, accesses_in, is_product, variables_in
+from ..ir.index import Assignment, Expr, IndexVar, TensorVar, accesses_in, is_product, variables_in
 from ..ir.level import INT32_MAX
 from ..ir.levels import Compressed, Dense
 from ..ir.parts import Part
@@ -179,19 +179,21 @@ def _assemble_problem(accesses: Accesses, target: Target, format: Format | str |
     return Problem(stmt, facts, accesses.extents, why, shape, kept, stored, strides, permutation, requested if requested != kept else None)
 
 
-def check_loops(problem: Problem, options: Options) -> None:
-    """Reject a schedule that names a loop the statement does not have; a split index has one loop for each part.
+def check_loops(value: Expr, options: Options, shown: object) -> None:
+    """Reject a schedule that names a loop the value does not have; a split index has one loop for each part.
+
+    ``shown`` is the statement for the error.
 
     Raises:
         ScheduleError: a loop does not exist; the text names the available loops.
     """
-    loops = [var.name for var in variables_in(problem.stmt.rhs)]
+    loops = [var.name for var in variables_in(value)]
     for directive, wanted in (("parallelize", options.parallel), ("vectorize", options.vector)):
         if wanted and wanted not in loops:
             parts = [loop for loop in loops if loop.startswith((f"{wanted}_out", f"{wanted}_in"))]
             suggestion = f"{wanted} is stored in parts: its loops are {', '.join(parts)}" if parts else "name one of these"
             raise ScheduleError(
-                f"{directive}({wanted}): no loop runs over {wanted}, only over {', '.join(loops)}\n  {problem.stmt}     {suggestion}"
+                f"{directive}({wanted}): no loop runs over {wanted}, only over {', '.join(loops)}\n  {shown}     {suggestion}"
             )
 
 

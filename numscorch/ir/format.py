@@ -439,7 +439,7 @@ def NMG(n: int, m: int, g: int) -> Format:
     Raises:
         FormatError: a parameter is not a positive integer, n is larger than m, m is 1, or there are more than 4096 combinations of n rows.
 
-    Source: Ivanov, Ben-Nun, Hoefler et al., "STen: Productive and Efficient Sparsity in PyTorch", 2023.
+    Source: Ivanov et al., "STen: Productive and Efficient Sparsity in PyTorch", 2023.
 
     >>> print(NMG(2, 4, 8))
     (i, j) -> (i // 4: dense, j: grouped(2, 4, 8), i % 4: combination(2, 4, 8))

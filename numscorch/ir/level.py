@@ -149,25 +149,24 @@ class Children:
 class Level:
     """The base class of level formats.
 
-    ==============  ==========================================================================
-    spelling        name in the text of a format; by default the name of the class in lower case
-    letter          name in the short text of a format, for dense, compressed and coordinate levels
-    full            every coordinate has a position, so that the level is located, not iterated
-    branchless      exactly one position lies below each position of the parent
-    arrays          names of the index arrays
-    appended        coordinates can be appended, one parent after another
-    gaps            some positions may hold no entry
-    padded          positions without an entry may be stored as zeros
-    located         positions are computed from the parent's position and the coordinates
-    ends            stores nothing and has every coordinate below a bound: see ``within``
-    mark            name of the array that is 1 where an entry is stored
-    spaced          the capacity of each parent depends on its number of coordinates
-    ==============  ==========================================================================
-
     The level functions from ``bounds`` to ``closed`` return loop IR. The functions below them work on NumPy arrays.
 
     A new level needs six members: ``arrays``, ``bounds``, ``coordinate``, ``pack``, ``unpack``, and ``locate`` if it is full or located.
     All others have defaults.
+
+    Attributes:
+        spelling: name in the text of a format; by default the name of the class in lower case.
+        letter: name in the short text of a format, for dense, compressed and coordinate levels.
+        full: every coordinate has a position, so that the level is located, not iterated.
+        branchless: exactly one position lies below each position of the parent.
+        arrays: names of the index arrays.
+        appended: coordinates can be appended, one parent after another.
+        gaps: some positions may hold no entry.
+        padded: positions without an entry may be stored as zeros.
+        located: positions are computed from the parent's position and the coordinates.
+        ends: stores nothing and has every coordinate below a bound: see ``within``.
+        mark: name of the array that is 1 where an entry is stored.
+        spaced: the capacity of each parent depends on its number of coordinates.
     """
 
     spelling: ClassVar[str] = "?"
@@ -228,15 +227,15 @@ class Level:
 
     def bounds(self, mode: Mode) -> tuple[Expr, Expr]:
         """The first position below the parent, and one past the last position; the two are equal if there are no positions."""
-        raise NotImplementedError
+        raise missing_method(self, "bounds")
 
     def coordinate(self, mode: Mode, position: Expr) -> Expr:
         """The coordinate at a position."""
-        raise NotImplementedError
+        raise missing_method(self, "coordinate")
 
     def locate(self, mode: Mode, coordinate: Expr) -> Expr:
         """The position of a coordinate, for located levels."""
-        raise NotImplementedError
+        raise missing_method(self, "locate")
 
     @property
     def kind_chunk(self) -> int:
@@ -245,7 +244,7 @@ class Level:
 
     def kind_starts(self, mode: Mode, chunk: Expr, whole: bool = False) -> list[Expr]:
         """The first position of each kind in a chunk, and the end of the last kind. ``whole``: the chunk is not the last, shorter one."""
-        raise NotImplementedError
+        raise missing_method(self, "kind_starts")
 
     def determines(self, at: int, missing: frozenset[int]) -> bool:
         """Whether this level, number ``at``, computes the coordinates of the levels ``missing`` from the other levels' coordinates."""
@@ -257,7 +256,7 @@ class Level:
 
     def within(self, mode: Mode, coordinate: Expr) -> Expr:
         """For a level with ``ends``: whether a coordinate is below the bound."""
-        raise NotImplementedError
+        raise missing_method(self, "within")
 
     def entered(self, mode: Mode, coordinate: Expr) -> Expr | None:
         """For a spaced level: the call that inserts a coordinate and returns its position; None if entries are appended."""
@@ -277,11 +276,11 @@ class Level:
 
     def places(self, children: np.ndarray) -> int:
         """For a spaced level: the number of positions, given the number of coordinates of each parent."""
-        raise NotImplementedError
+        raise missing_method(self, "places")
 
     def spread(self, children: np.ndarray) -> Arrays:
         """For a spaced level: its arrays without entries, given the number of coordinates of each parent."""
-        raise NotImplementedError
+        raise missing_method(self, "spread")
 
     def tell(self, positions: int, entries: int) -> None:
         """Warn if the level has far more positions than entries. Called after packing and converting."""
@@ -319,7 +318,7 @@ class Level:
         Raises:
             FormatError: the level cannot store these entries.
         """
-        raise NotImplementedError
+        raise missing_method(self, "pack")
 
     def count(self, arrays: Arrays, parents: int, size: int) -> int:
         """The number of positions below ``parents`` parents; by default, the length of the last array."""
@@ -331,7 +330,7 @@ class Level:
 
     def unpack(self, arrays: Arrays, stored: Parents) -> Children:
         """The children of the given parents."""
-        raise NotImplementedError
+        raise missing_method(self, "unpack")
 
     def fan(self, size: float) -> float:
         """An estimate of the number of coordinates below a parent, for cost models."""
@@ -340,6 +339,11 @@ class Level:
     def array_dtype(self, name: str) -> str | None:
         """The data type of an index array if the level fixes it; None if the array has the tensor's index type."""
         return None
+
+
+def missing_method(level: Level, method: str) -> NotImplementedError:
+    """The error for a level that lacks a method that the formats or loops with it need."""
+    return NotImplementedError(f"{type(level).__name__} has no method {method}: a class derived from Level must define it")
 
 
 def check_parameters(level: Level) -> None:

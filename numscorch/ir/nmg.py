@@ -1,7 +1,7 @@
 """The levels of the n:m:g format: each column has n of every m values, and equally many columns use each combination of n rows.
 
 The values need no index. The columns of a chunk are sorted by their combination, so that the position of a column in the
-chunk determines its combination (``nmg_combinations.py``; Ivanov, Ben-Nun, Hoefler et al., "STen: Productive and Efficient
+chunk determines its combination (``nmg_combinations.py``; Ivanov et al., "STen: Productive and Efficient
 Sparsity in PyTorch", 2023, section 5).
 """
 

@@ -1,7 +1,7 @@
 """The combinations ("kinds") of n of m coordinates, and their positions in the chunks of the n:m:g format.
 
 A *chunk* consists of ``C(m, n) * g`` consecutive positions. The first g positions have the first combination, the next g
-have the second one, and so on (Ivanov, Ben-Nun, Hoefler et al., "STen: Productive and Efficient Sparsity in PyTorch", 2023).
+have the second one, and so on (Ivanov et al., "STen: Productive and Efficient Sparsity in PyTorch", 2023).
 The last chunk may be shorter. Its ``width`` positions are divided evenly: kind k starts at ``k * width // C(m, n)``.
 
 Packing assigns a combination to each coordinate, with a limit on the coordinates per combination: a bipartite matching, for many

@@ -106,8 +106,8 @@ def check_channels(layer: str, **channels: int) -> None:
         SizeError: a size is not positive.
     """
     for name, size in channels.items():
-        if size < 1 and not (size == LAZY and name in ("in_channels", "sources", "targets", "edge_dim")):
-            raise SizeError(f"{layer} with {name}={size}: sizes are positive, or -1 for a size that the first input sets")
+        if not isinstance(size, int) or (size < 1 and not (size == LAZY and name in ("in_channels", "sources", "targets", "edge_dim"))):
+            raise SizeError(f"{layer} with {name}={size}: give a positive integer, or -1 for a size that the first input sets")
 
 
 def checked_features(x: Any, channels: int, layer: torch.nn.Module, name: str = "x", node_dim: int | None = None) -> Features:
@@ -171,9 +171,10 @@ def size_of(
     Raises:
         SizeError: ``size`` disagrees with the features.
     """
+    if isinstance(size, Tensor) or (size is not None and len(size) != 2):
+        given = f"a tensor of shape {tuple(size.shape)}" if isinstance(size, Tensor) else tuple(size)
+        raise SizeError(f"size is {given}: pass (number of sources, number of targets); weights belong in ns.adj_t(edge_index, weights)")
     counts = (None, None) if size is None else tuple(size)
-    if len(counts) != 2:
-        raise SizeError(f"size is {counts}: pass (number of sources, number of targets)")
     rows = sources.shape[0], None if targets is None else targets.shape[0]
     for kind, length, count in zip(("sources", "targets"), rows, counts, strict=True):
         if length is not None and count is not None and length != count:

@@ -126,7 +126,7 @@ class Signature:
             OperandError: torch refuses the types of the arguments, too.
         """
         is_own = isinstance(error, NumscorchError)
-        is_clear = is_own and ("\n" in str(error) or {self.name, self.own_name}.intersection(re.findall(r"\w+", str(error))))
+        is_clear = is_own and ("\n" in str(error) or re.search(rf"\b({self.name}|{self.own_name})\b", str(error)))
         is_of_types = type(error) is OperandError and error.__cause__ is None  # ``as_integer`` gives a cause
         if not is_clear and (is_of_types or not (is_own or isinstance(error, Warning))) and (reason := refusal(self.name, args, kwargs)):
             raise OperandError(reason) from error

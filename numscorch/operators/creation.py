@@ -467,7 +467,8 @@ def drawn(count: int, among: int, generator: torch.Generator | None = None) -> n
 
 def _check_room(count: int, shape: tuple[int, ...], dtype: torch.dtype, format: Format, suggestion: str) -> None:
     """Refuse ``count`` entries that, with their coordinates, exceed the memory limit."""
-    check_entries(count, len(shape), dtype.itemsize, f"a tensor of shape {shape}", format, suggestion)
+    itemsize = torch.empty(0, dtype=dtype).element_size()  # torch takes Python's float as a data type
+    check_entries(count, len(shape), itemsize, f"a tensor of shape {shape}", format, suggestion)
 
 
 def _from_sorted(indices: np.ndarray, values: torch.Tensor, shape: tuple[int, ...], format: Format) -> SparseTensor:

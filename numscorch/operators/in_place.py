@@ -243,11 +243,11 @@ def _documentation(name: str, function: Callable[..., Any], is_dense: bool) -> s
     numscorch.SizeError: {name}_ of SparseTensor(...): the result is dense, and entries are neither added nor dropped in place: ...
     """
     else:
-        own, _, example = (function.__doc__ or "").partition(">>>")
+        description, _, example = (function.__doc__ or "").partition(">>>")
         text = f"""Write the result of {name} over the values of ``input``, whose pattern does not change.
 
     Args:
-        {own.partition("Args:")[2].partition("Returns:")[0].strip()}
+        {description.partition("Args:")[2].partition("Returns:")[0].strip()}
 
     Returns:
         ``input``.

@@ -10,12 +10,13 @@ from torch import Tensor
 
 from ..errors import UnsupportedError
 from ..frontend.datatypes import Promotion, computed_in, target_of, unread_in
-from ..frontend.problem import wanted_format
+from ..frontend.problem import check_loops, wanted_format
 from ..frontend.requests import NAMES, Request, einsum_request
 from ..frontend.statements import ProgramPart
 from ..ir.format import Format, as_format
 from ..runtime.confirming import watched_plan
 from ..runtime.plans import known_plan, remember
+from ..schedule.facts import AUTOMATIC
 from ..tensors.distributed import handler_of
 from ..tensors.ledgers import is_listed, note
 from ..tensors.modes import without_autocast
@@ -157,7 +158,13 @@ def _compute_parts(parts: Sequence[ProgramPart], operands: Sequence[Any], format
 
 
 def _compute_dense(request: Request, operands: Sequence[Any], format: Format | str | None, out: Any) -> Any:
-    """Compute an all-dense request by torch, including gradients."""
+    """Compute an all-dense request by torch, including gradients.
+
+    Raises:
+        ScheduleError: the schedule, which has no effect here, names an unknown index.
+    """
+    if request.options is not AUTOMATIC:
+        check_loops(request.expr, request.options, request)
     result: Any = dense_result(request, *operands)
     wanted = wanted_format(format, result.ndim)
     if wanted is not None:

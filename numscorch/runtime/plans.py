@@ -336,7 +336,7 @@ def compile_source(request: Request, operands: Sequence[Operand], format: Format
         problem = copy_problem(operands[0], format, host(), request.form.prunes)
     else:
         problem = make_problem(request, operands, host(), format)
-    check_loops(problem, request.options)
+    check_loops(problem.stmt.rhs, request.options, problem.stmt)
     if (panels := panels_of(problem, request, operands, host())) is not None:
         _, steps, source = compile_source(panels.request, panels.of(operands), "dense")
         if any(loop.tag == ix.Specialize("tiles") for loop in ix.loops_of(steps[-1].stmt)):

@@ -69,10 +69,12 @@ def order_loops(stmt: Stmt, facts: Facts, target: Target = GENERIC, options: Opt
     choices = orders.cheapest(wanted=wanted)
     if not choices:
         possible = ", ".join("".join(var.name for var in choice.order) for choice in orders.cheapest())
-        raise ScheduleError(
-            f"reorder({', '.join(wanted or ())}) would reach a sparse level before its parent levels, "
-            f"or append out of order to {stmt.lhs}\n  {stmt}     possible orders: {possible}"
-        )
+        order = wanted or ()
+        reduced = [var.name for var in variables if var not in orders.result]
+        rule = f"would reach a sparse level before its parent levels, or append out of order to {stmt.lhs}"
+        if None in orders.first and set(order[-len(reduced) :]) != set(reduced):
+            rule = f"must end with the reduced loops ({', '.join(reduced)}): only sums can be completed in several steps"
+        raise ScheduleError(f"reorder({', '.join(order)}) {rule}\n  {stmt}     possible orders: {possible}")
     best = choices[0]
     conversions = {a.tensor.name: a.tensor for a in best.converted}
     summed = set(variables) != set(stmt.lhs.indices) and not orders.are_written_once(best.order)

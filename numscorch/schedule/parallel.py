@@ -55,6 +55,8 @@ def parallelize(stmt: Stmt, facts: Facts, target: Target = GENERIC, options: Opt
     parallel, why = _tag_outermost(stmt, facts)
     in_blocks = [loop.var.name for loop in loops_of(parallel) if runs_in_blocks(loop.tag)]
     if wanted is not None and wanted not in in_blocks:
+        outermost = next(loop.var.name for loop in loops_of(stmt) if not isinstance(loop.tag, Tile))
+        why = why if wanted == outermost else f"the outermost loop is {outermost}, not {wanted}"
         raise ScheduleError(f"parallelize({wanted}): {why}\n  {stmt}     only the outermost loop, if its iterations write disjoint results")
     steps = steps_of(parallel, facts)
     is_small = in_blocks and wanted is None and steps < _fewest_steps(parallel)

@@ -54,8 +54,14 @@ def vectorize(stmt: Stmt, facts: Facts, target: Target = GENERIC, options: Optio
     if wanted == "":
         return stmt, "requested: plain loops"
     vectorized, why = _vectorize_innermost(stmt, facts, target)
-    vector_loops = [loop.var.name for loop in loops_of(vectorized) if isinstance(loop.tag, Vector | Positions | Unroll)]
-    if wanted is not None and wanted not in vector_loops:
+    names = {tag: [loop.var.name for loop in loops_of(vectorized) if isinstance(loop.tag, tag)] for tag in (Vector, Positions, Unroll)}
+    simd = names[Vector] + names[Positions] or names[Unroll]
+    if wanted is not None and wanted not in simd:
+        innermost = loops_of(stmt)[-1].var.name
+        beginning = (
+            f"the innermost loop is {innermost}, not {wanted}" if innermost != wanted else f"{', '.join(simd)} is vectorized instead"
+        )
+        why = f"{beginning} ({why})" if simd or innermost != wanted else why
         raise ScheduleError(
             f"vectorize({wanted}): {why}\n  {stmt}     the loop must be innermost, and contiguous or a sum over one sparse level"
         )

@@ -178,10 +178,11 @@ def gallop(loop: Forall, facts: Facts) -> Choice | None:
     fans = _searchable_fans(loop, facts)
     if not fans:
         return None
-    short, long = min(fans, key=fans.__getitem__), max(fans, key=fans.__getitem__)
-    reason = f"at {loop.var}, {short} has about {fans[short]:.3g} coordinates and {long} {fans[long]:.3g}"
-    if fans[long] < tuning.SEEK * fans[short]:
-        return Serial(), f"{reason}: both are walked"
+    short, *others = sorted(fans, key=fans.__getitem__)
+    *between, longest = [f"{name} {fans[name]:.3g}" for name in others]
+    reason = f"at {loop.var}, {', '.join([f'{short} has about {fans[short]:.3g} coordinates', *between])} and {longest}"
+    if fans[others[-1]] < tuning.SEEK * fans[short]:
+        return Serial(), f"{reason}: {'all' if between else 'both'} are walked"
     return Gallop(short), f"{reason}: {short} is walked, and the others are searched"
 
 

@@ -249,7 +249,7 @@ class n_m_g(BuiltIn):
     Complexity:
         O(rows * columns * C(m, n) / m), and more if many columns prefer the same rows.
 
-    Source: Ivanov, Ben-Nun, Hoefler et al., "STen: Productive and Efficient Sparsity in PyTorch", 2023, section 5. The
+    Source: Ivanov et al., "STen: Productive and Efficient Sparsity in PyTorch", 2023, section 5. The
     paper's greedy choice keeps at most the same sum.
 
     >>> n_m_g(1, 2, 1)(torch.tensor([[3.0, 4.0], [1.0, 3.0]]))

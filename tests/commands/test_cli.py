@@ -19,6 +19,7 @@ from numscorch.explanation import roofline
 from numscorch.explanation.explanation import read_formats
 from numscorch.ir.format import COO, CSC, CSF, CSR, Format
 from numscorch.machine import kernel_cache
+from numscorch.runtime import tuned
 
 pytest.importorskip("sklearn")
 
@@ -229,9 +230,13 @@ def test_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
     out = capsys.readouterr().out
     assert "kernel_0123456789abcdef.py  y[i] = A[i,j] * x[j]" in out
     assert re.search(rf"1 kernel, [1-9][\d.]* (KiB|bytes) in {re.escape(str(tmp_path / 'cache'))}", out), out
+    tuned.remember("a request", "parallelize()")
     assert cli.main(["cache", "clear"]) == 0
-    assert "1 kernel deleted" in capsys.readouterr().out
+    assert "1 kernel and 1 schedule deleted" in capsys.readouterr().out
     assert not path.exists()
+    assert not (path.parent / tuned.FILE).exists()
+    assert cli.main(["cache", "clear"]) == 0
+    assert "0 kernels deleted" in capsys.readouterr().out
 
 
 def test_doctor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

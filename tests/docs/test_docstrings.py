@@ -17,7 +17,8 @@ sys.path.insert(0, str(ROOT / "docs"))
 from website.public import lacks, lacks_of_member, methods, public_names
 
 NAMES = public_names()
-MEMBERS = {f"{name}.{member}": found for name, value in NAMES.items() if inspect.isclass(value) for member, found in methods(value).items()}
+CLASSES = {name: value for name, value in NAMES.items() if inspect.isclass(value)}
+MEMBERS = {f"{name}.{member}": method for name, value in CLASSES.items() for member, method in methods(value).items()}
 
 
 @pytest.mark.parametrize("name", NAMES)

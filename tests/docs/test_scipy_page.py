@@ -17,7 +17,7 @@ sp = pytest.importorskip("scipy.sparse")
 linalg = pytest.importorskip("scipy.sparse.linalg")
 pytestmark = pytest.mark.usefixtures("interpreted")
 PAGE = (ROOT / "docs" / "start" / "scipy.md").read_text(encoding="utf-8")
-ROWS = re.findall(r"^\| `(.+)` \| `(.+)` \|$", PAGE, re.MULTILINE)
+ROWS = re.findall(r"^\| `(.+)` \| `(.+)` \|$", PAGE.partition("Some functions have no counterpart")[0], re.MULTILINE)
 S = sp.csr_array(np.array([[0.0, 2.0, 0.0], [3.0, 0.0, 4.0], [0.0, 0.0, 5.0]]))
 ENTRIES: dict[str, Any] = {"rows": np.array([2, 0, 2]), "columns": np.array([1, 1, 1]), "values": np.array([1.0, 2.0, 3.0])}
 x, v = np.array([1.0, -1.0, 2.0]), np.array([1.0, 0.0, 3.0])

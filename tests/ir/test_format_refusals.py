@@ -12,6 +12,7 @@ import torch
 
 import numscorch as ns
 from numscorch.ir.format import Format
+from numscorch.ir.level import Level
 from numscorch.ir.levels import Dense
 from numscorch.ir.padded import Fixed
 from numscorch.ir.parts import Part
@@ -74,6 +75,14 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     ),
     "a level that is none": (lambda: ns.register_level(3), ns.FormatError, "takes a level"),
 }
+
+
+def test_a_level_without_its_methods_is_refused() -> None:
+    class Nothing(Level):
+        spelling = "nothing"
+
+    with pytest.raises(ns.FormatError, match="NotImplementedError: Nothing has no method pack: a class derived from Level must define it"):
+        ns.register_level(Nothing())
 
 
 @pytest.mark.parametrize("name", REFUSED)

@@ -661,8 +661,14 @@ WRONG: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     ),
     "channels as nodes": (lambda: ns.nn.GCNConv(IN, OUT, node_dim=-1)(X3, GRAPH), ns.SizeError, r"node_dim=-1 of GCNConv\(6, 4\) cannot"),
     "batches of attention": (lambda: ns.nn.GATConv(IN, OUT)(X3[None], GRAPH), ns.SizeError, r"takes \(nodes, 6\)"),
-    "no channels": (lambda: ns.nn.GCNConv(0, OUT), ns.SizeError, "in_channels=0: sizes are positive, or -1 for a size"),
-    "results to be found later": (lambda: ns.nn.GCNConv(IN, -1), ns.SizeError, "out_channels=-1: sizes are positive"),
+    "no channels": (lambda: ns.nn.GCNConv(0, OUT), ns.SizeError, "in_channels=0: give a positive integer, or -1 for a size"),
+    "results to be found later": (lambda: ns.nn.GCNConv(IN, -1), ns.SizeError, "out_channels=-1: give a positive integer"),
+    "channels of a pair": (lambda: ns.nn.GCNConv((IN, IN), OUT), ns.SizeError, "give a positive integer"),
+    "weights as the size": (
+        lambda: ns.nn.SAGEConv(IN, OUT)(X3, GRAPH, torch.ones(GRAPH.shape[1])),
+        ns.SizeError,
+        r"size is a tensor of shape .*: pass \(number of sources",
+    ),
     "projections to be found later": (lambda: ns.nn.SAGEConv(-1, OUT, project=True), ns.SizeError, "project=True needs in_channels"),
 }
 

@@ -105,13 +105,13 @@ def replaced(value: Value, kind: str, is_ours: bool) -> Any:
 
 def cases() -> Iterator[WrongCase]:
     """All cases; calls of one operator with arguments of the same roles are taken once."""
-    taken = set()
+    signatures = set()
     for row in rows_of_text():
         values = sample(row.tokens, Setting(format=0), "")
         key = row.name, *(value.role for value in values)
-        if key in taken or row.name in SYNONYMS:
+        if key in signatures or row.name in SYNONYMS:
             continue
-        taken.add(key)
+        signatures.add(key)
         for name in sorted({row.name, f"{row.name}_"} & OPERATORS.keys()):
             first = 0 if name in PUBLIC else 1
             if first and values[0].role == "num":

@@ -53,6 +53,15 @@ def test_a_stored_schedule_is_used(cache: Path, plain: pytest.MonkeyPatch) -> No
     assert last_order_of_other_sizes() != "jik"
 
 
+def test_a_stored_choice_is_explained(cache: Path, plain: pytest.MonkeyPatch) -> None:
+    A, X = matrix(9, 12), integers(12, 5)
+    prefer(plain, "parallelize()")
+    plain.setattr(autotuning, "candidates", lambda problem, steps: ["parallelize()"])
+    assert ns.autotune("ij,jk->ik", A, X).schedule == "parallelize()"
+    assert "chosen by autotune: serial" in str(ns.explain("ij,jk->ik", A, X))
+    assert "requested: serial" in str(ns.explain("ij,jk->ik", A, X, schedule="parallelize()"))
+
+
 def last_order_of_other_sizes() -> str:
     ns.einsum("ij,jk->ik", matrix(70, 90), integers(90, 5))
     return last_order()

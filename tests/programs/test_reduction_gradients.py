@@ -103,3 +103,14 @@ def test_gradients_of_a_product_make_nothing_dense() -> None:
         ns.prod(A, 1).sum().backward()
     statement = ns.evaluate("y[i] *= A[i,j] + x[j]", A=A, x=torch.ones(3))
     torch.testing.assert_close(statement, (A.to_dense() + 1).prod(1))
+
+
+@pytest.mark.parametrize("reduce", ["any", "all", "or_and"])
+@pytest.mark.parametrize("operands", [(ns.CSR, None), (ns.CSR, ns.CSR), (None, None)], ids=str)
+def test_results_of_tests_do_not_require_grad(operands: tuple[ns.Format | None, ns.Format | None], reduce: str) -> None:
+    generator = torch.Generator().manual_seed(0)
+    leaves = [Leaf(5, 5, format, generator) for format in operands]
+    result = ns.einsum("ij,jk->ik", *[leaf.tensor for leaf in leaves], reduce=reduce)
+    assert not result.requires_grad
+    expected = ns.einsum("ij,jk->ik", *[as_dense(leaf.tensor).detach() for leaf in leaves], reduce=reduce)
+    assert torch.equal(as_dense(result), expected)

@@ -80,6 +80,8 @@ def test_operands_of_about_one_length_are_walked() -> None:
     text, why = galloped(DOT, {"A": SHORT, "B": (CSR, (1024, 7168))}) or ("", "")
     assert text == DOT
     assert why.endswith("both are walked")
+    three = "forall(i, where(y[i] = t, forall(j, t += A[i,j] * B[i,j] * C[i,j])))"
+    assert (galloped(three, dict.fromkeys("ABC", SHORT)) or ("", ""))[1] == ("at j, A has about 3 coordinates, B 3 and C 3: all are walked")
 
 
 @pytest.mark.parametrize("rhs", ["A[i,j] + B[i,j]", "A[i,j]", "A[i,j] * x[j]", "(A[i,j] + 1) * B[i,j]"])

@@ -71,7 +71,7 @@ def test_arguments_may_stand_in_quotes(plain: pytest.MonkeyPatch) -> None:
 ERRORS = {
     "reorder(i, j)": ("ij,jk->ik", "must name each of i, j, k once"),
     "reorder(j, i, k)": ("ij,jk->ik", "append out of order to C[i,k]"),
-    "parallelize(j)": ("ij,jk->ik", "only the outermost loop"),
+    "parallelize(j)": ("ij,jk->ik", "the outermost loop is i, not j"),
     "vectorize(i)": ("ij,jk->ik", "the loop must be innermost"),
     "tile(j, 64)": ("ij,jk->i", "j is sparse in A[i,j]"),
     "tile(i, 64)": ("ij,jk->ik", "the entries of C[i,k] are appended in order"),
@@ -98,6 +98,43 @@ def test_schedules_that_break_a_rule_are_refused(text: str, plain: pytest.Monkey
         ns.einsum(expr, A, B, schedule=text)
     assert why in str(error.value)
     assert len(str(error.value).splitlines()) > 1
+
+
+LONG, COLUMNS, ROWS = ns.from_torch(torch.ones(4, 64), ns.CSR), torch.ones(64, 64), torch.ones(4, 64)
+OTHER_LOOPS = {  # expressions with dense operands, and why the loop of a directive cannot be followed
+    ("ij,jk->ik", "vectorize(j)"): "the innermost loop is k, not j (k is contiguous: vector_forall<",
+    ("ij,jk->ik", "reorder(i,j,k) vectorize(j)"): "the innermost loop is k, not j (k is contiguous: vector_forall<",
+    ("ij,jk->ik", "vectorize(i)"): "the innermost loop is k, not i (k is contiguous: vector_forall<",
+    ("ij,ik,jk->ij", "vectorize(j)"): "the innermost loop is k, not j (k is contiguous and summed: vector_forall<",
+    ("ij,jk->ik", "parallelize(k)"): "the outermost loop is i, not k",
+    ("ij,jk->ik", "tile(k, 32) parallelize(k)"): "the outermost loop is i, not k",
+}
+
+
+@pytest.mark.parametrize(("expr", "text"), OTHER_LOOPS)
+def test_a_directive_for_another_loop_is_refused(expr: str, text: str, plain: pytest.MonkeyPatch) -> None:
+    operands = (LONG, COLUMNS) if expr == "ij,jk->ik" else (LONG, ROWS, COLUMNS)
+    with pytest.raises(ns.ScheduleError) as error:
+        ns.einsum(expr, *operands, schedule=text)
+    assert f"{text.rsplit(') ', 1)[-1]}: {OTHER_LOOPS[expr, text]}" in str(error.value)
+
+
+def test_the_requested_loop_is_the_simd_loop(plain: pytest.MonkeyPatch) -> None:
+    assert torch.equal(ns.einsum("ij,jk->ik", LONG, COLUMNS, schedule="reorder(i,k,j) vectorize(j)"), ROWS @ COLUMNS)
+    assert "position_forall" in last_stmt()
+    with pytest.raises(ns.ScheduleError, match=r"vectorize\(j\): k is vectorized instead \(k is contiguous"):
+        ns.einsum("ij,jk->ik", LONG, COLUMNS, reduce="max", schedule="vectorize(j)")
+
+
+@pytest.mark.parametrize("reduce", ["max", "min_plus"])
+def test_reduced_loops_come_last_unless_terms_are_added(reduce: str, plain: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ns.ScheduleError, match=r"reorder\(i, j, k\) must end with the reduced loops \(j\): only sums"):
+        ns.einsum("ij,jk->ik", LONG, COLUMNS, reduce=reduce, schedule="reorder(i,j,k)")
+
+
+def test_loops_of_dense_operands_are_checked() -> None:
+    with pytest.raises(ns.ScheduleError, match=r"parallelize\(q\): no loop runs over q, only over i, j, k"):
+        ns.einsum("ij,jk->ik", X, X.T, schedule="parallelize(q)")
 
 
 @pytest.mark.parametrize("size", [1, 4, 5, 8, 12, 16, 32, 1000])
