@@ -93,6 +93,22 @@ print(weights)
 print("equal to torch:", torch.allclose(out, expected, atol=1e-5))
 
 # %% [markdown]
+# ### Several heads
+#
+# Scores of several heads have one more index than the pattern. Such a result is dense unless `format=` says otherwise, and a
+# softmax of a dense result gives weight to all positions. `format="dsd"` stores one score per head at each entry of the
+# pattern.
+
+# %%
+HEADS = 4
+queries, keys, values = (x.view(LENGTH, HEADS, WIDTH // HEADS) for x in (Q, K, V))
+by_head = ns.einsum("ij,ihd,jhd->ijh", pattern, queries, keys, format="dsd") / sqrt(WIDTH // HEADS)
+together = ns.einsum("ijh,jhd->ihd", torch.softmax(by_head, 1), values)
+reference = scaled_dot_product_attention(*(x.transpose(0, 1) for x in (queries, keys, values)), attn_mask=mask)
+print(by_head)
+print("equal to torch:", torch.allclose(together.transpose(0, 1), reference, atol=1e-5))
+
+# %% [markdown]
 # ## One kernel
 #
 # Three operators write the scores and the weights to memory and read them again. `ns.fuse` traces a function of torch

@@ -23,8 +23,9 @@ class GATConv(Convolution):
     """The sum of the neighbours' transformed features, weighted by a softmax of scores over the edges to a node.
 
     The score of an edge is ``leaky_relu(att_src . source + att_dst . target)``. Nodes without incoming edges get the bias. Edge weights
-    are ignored. Each parallel edge counts in the softmax. Dropout drops parallel edges together, unless edge features are given, the
-    attention weights are returned, or the graph is small and new.
+    are ignored. Each parallel edge counts in the softmax. Dropout draws one random number for all edges from one node to another: they
+    are kept or dropped together. It draws a number for each edge if edge features are given or attention weights are returned, and in
+    the first calls with a small graph.
 
     Args:
         in_channels: features per node, or a pair (per source, per target), transformed by ``lin_src`` and ``lin_dst``; -1 infers
