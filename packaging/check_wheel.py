@@ -37,13 +37,13 @@ def main(folder: Path) -> int:
         venv.create(empty / "env", with_pip=True)
         python = str(empty / "env" / ("Scripts/python.exe" if os.name == "nt" else "bin/python"))
         wheel = build(python, folder, empty)
-        compare(python, folder, wheel, empty)
         print(f"{wheel}: {wheel.stat().st_size / 1e3:.0f} kB")
         run([python, "-m", "pip", "install", "--quiet", "-c", str(ROOT / "constraints.txt"), str(wheel)], empty)
         run([python, "-m", "pip", "check"], empty)
         run([python, "-c", SMOKE], empty)
         run([python, "-m", "numscorch", "explain", "ij,j->i", "CSR", "dense"], empty, stdout=subprocess.DEVNULL)
         run([python, "-m", "numscorch", "cache"], empty)
+        compare(python, folder, wheel, empty)  # last, since it installs the packages that it needs
     return 0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 from html.parser import HTMLParser
 from pathlib import Path
@@ -41,7 +42,7 @@ def problems(site: Path) -> list[str]:
     return found
 
 
-def _wrong(path: Path, reference: str, loads: bool, page: object) -> str:
+def _wrong(path: Path, reference: str, loads: bool, page: Callable[[Path], Page]) -> str:
     parts = urlsplit(reference)
     if parts.scheme in ("data", "mailto", "javascript"):
         return ""
@@ -52,6 +53,6 @@ def _wrong(path: Path, reference: str, loads: bool, page: object) -> str:
         return "is absolute, so that it does not work from files"
     if not target.exists() or target.is_dir():
         return "does not exist" if not target.exists() else "is a folder"
-    if parts.fragment and target.suffix == ".html" and unquote(parts.fragment) not in page(target).anchors:  # type: ignore[operator]
+    if parts.fragment and target.suffix == ".html" and unquote(parts.fragment) not in page(target).anchors:
         return "has no such anchor"
     return ""

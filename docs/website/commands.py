@@ -5,14 +5,15 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Iterator
+from unittest.mock import patch
 
 from numscorch.__main__ import _parser
 
 
 def page() -> str:
     """The Markdown of the page."""
-    os.environ["COLUMNS"] = "110"  # the width of help texts
-    parts = "\n\n".join(f"## {name}\n\n```text\n{text.strip()}\n```" for name, text in helps("numscorch", _parser()))
+    with patch.dict(os.environ, {"COLUMNS": "110"}):  # the width of help texts
+        parts = "\n\n".join(f"## {name}\n\n```text\n{text.strip()}\n```" for name, text in helps("numscorch", _parser()))
     return f"# Command line\n\n`numscorch COMMAND` and `python -m numscorch COMMAND` are the same.\n\n{parts}\n"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import posixpath
 import re
 import shutil
 import sys
@@ -103,11 +104,11 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
         target = match[2]
         if "://" in target or target.startswith(("mailto:", "#")):
             return match[0]
-        path = os.path.normpath(os.path.join(os.path.dirname(source), target))
+        path = posixpath.normpath(posixpath.join(posixpath.dirname(source), target))
         if path in OUTSIDE or path.startswith("docs/"):
             within = TUTORIAL.sub(r"\1.md", OUTSIDE.get(path, path.removeprefix("docs/")))
             if files.get_file_from_path(within) is not None:
-                return match[1] + os.path.relpath(within, os.path.dirname(page.file.src_uri) or ".") + match[3]
+                return match[1] + posixpath.relpath(within, posixpath.dirname(page.file.src_uri) or ".") + match[3]
         if not (ROOT / path).exists():
             return match[0]  # mkdocs says that it is missing
         kind = "tree" if (ROOT / path).is_dir() else "blob"
@@ -123,9 +124,9 @@ def on_post_build(config: Any) -> None:
         PluginError: if a page refers to a missing file, a missing anchor, or a resource of another host.
     """
     site = Path(config.site_dir)
-    target = site / "dashboard"
+    target = site / "dashboard"  # as the folder of results, it is empty: only the history is shown
     shutil.rmtree(target, ignore_errors=True)
-    if write_dashboard(["--output", str(target), "--repository", config.repo_url]):
+    if write_dashboard([str(target), "--output", str(target), "--repository", config.repo_url]):
         raise PluginError("the dashboard cannot be written")
     if found := problems(site):
         raise PluginError(f"{len(found)} problems in the built site:\n" + "\n".join(found[:50]))

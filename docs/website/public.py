@@ -107,7 +107,7 @@ def lacks(value: Any) -> Iterator[str]:
 
 
 def lacks_of_member(value: Any) -> Iterator[str]:
-    """The parts that the docstring of a method or a property lacks: its arguments, if it has any, and what it returns."""
+    """The parts that the docstring of a method or a property lacks: the description of an argument."""
     function = value.fget if isinstance(value, property) else getattr(value, "__func__", value)
     doc = inspect.getdoc(value if isinstance(value, property) else function) or ""
     if not doc:

@@ -192,9 +192,8 @@ def check_loops(value: Expr, options: Options, shown: object) -> None:
         if wanted and wanted not in loops:
             parts = [loop for loop in loops if loop.startswith((f"{wanted}_out", f"{wanted}_in"))]
             suggestion = f"{wanted} is stored in parts: its loops are {', '.join(parts)}" if parts else "name one of these"
-            raise ScheduleError(
-                f"{directive}({wanted}): no loop runs over {wanted}, only over {', '.join(loops)}\n  {shown}     {suggestion}"
-            )
+            available = f"only over {', '.join(loops)}" if loops else "since the expression has no loop"
+            raise ScheduleError(f"{directive}({wanted}): no loop runs over {wanted}, {available}\n  {shown}     {suggestion}")
 
 
 def index_dtype_of(operands: Sequence[Operand], sizes: Iterable[int]) -> str:

@@ -106,7 +106,8 @@ def check_channels(layer: str, **channels: int) -> None:
         SizeError: a size is not positive.
     """
     for name, size in channels.items():
-        if not isinstance(size, int) or (size < 1 and not (size == LAZY and name in ("in_channels", "sources", "targets", "edge_dim"))):
+        is_integer = hasattr(size, "__index__")  # of NumPy and torch, too
+        if not is_integer or (size < 1 and not (size == LAZY and name in ("in_channels", "sources", "targets", "edge_dim"))):
             raise SizeError(f"{layer} with {name}={size}: give a positive integer, or -1 for a size that the first input sets")
 
 

@@ -336,7 +336,7 @@ def _from_matrix(graph: Any, edge_weight: Tensor | None, size: tuple[int, int] |
         )
     if size is not None and A.pattern.shape != size[::-1]:
         hint = "; did you mean adj.t()?" if A.pattern.shape == size else ""
-        if A.pattern.shape[1] == size[0]:
+        if A.pattern.shape[0] < size[1] and A.pattern.shape[1] == size[0] == size[1]:
             hint = "; for a slice of rows, pass a pair of features, (x, x[rows]), to SAGEConv, GATConv or GINConv"
         elif all(rows <= nodes for rows, nodes in zip(A.pattern.shape, size[::-1], strict=True)):
             nodes = size[0] if size[0] == size[1] else size

@@ -39,7 +39,7 @@ def refusal(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
     """Why torch's functions and method of this name refuse the types of arguments; an empty text if one of them takes them.
 
     >>> refusal("dot", (torch.ones(2), 3), {})
-    "dot(): argument 'tensor' (position 2) must be Tensor, not int"
+    "dot(): argument 'tensor' (position 2) must be Tensor, not int: wrap other objects with torch.as_tensor"
     """
     args, kwargs = tree_map_only(
         TENSORS,
@@ -47,12 +47,12 @@ def refusal(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
         (tuple(args), dict(kwargs)),
         is_leaf=lambda value: isinstance(value, TENSORS),
     )
-    reasons = []
+    reasons, suggestion = [], ": wrap other objects with torch.as_tensor"
     for torch_function in filter(callable, (getattr(home, name, None) for home in (functional, torch, torch.Tensor))):
         try:
             torch_function(*args, **kwargs)
         except (AttributeError, TypeError) as error:
-            reasons.append(f"{error}{': pass a tensor' * isinstance(error, AttributeError)}")
+            reasons.append(f"{str(error).strip()}{suggestion * ('Tensor' in str(error) or isinstance(error, AttributeError))}")
         except Exception:  # of sizes, or of tensors without values
             return ""
         else:
@@ -177,7 +177,8 @@ def checked(name: str, function: Callable[..., Any], is_mixed: bool = False) -> 
                 return signature.of_dense(first, args, kwargs)
             return function(*positional, **named)
         except Exception as error:
-            signature.explain(error, args, kwargs)
+            if not torch.compiler.is_compiling():
+                signature.explain(error, args, kwargs)
             raise
 
     return with_name(call, name, function.__doc__ or f"torch's {name}, with a SparseTensor among its arguments.")

@@ -196,8 +196,8 @@ def _like(make: Callable[..., torch.Tensor], values: str, shown: str) -> Callabl
         A SparseTensor, or a dense tensor with ``layout=torch.strided``.
 
     Raises:
+        OperandError: an argument is missing, or unknown to torch's {make.__name__}.
         RuntimeError: torch's {make.__name__} does not support the data type, or values that are not floating-point would require grad.
-        TypeError: an argument is missing, or unknown to torch's {make.__name__}.
         UnsupportedError: the layout has blocks, or ``device`` is "meta".
 
     >>> A = ns.from_coo([[0, 1], [1, 0]], torch.tensor([0.5, 0.25]), (2, 2), format=ns.CSR)

@@ -47,9 +47,9 @@ def _quotient(name: str, meaning: str, shown: str, of_zero: str = "; DivisionErr
         A SparseTensor, or a dense tensor if ``input`` is not sparse.
 
     Raises:
+        OperandError: an operand is neither a tensor nor a number.
         RuntimeError: torch's {name} does not support the data types{of_zero}.
         SizeError: the shapes do not broadcast.
-        TypeError: an operand is neither a tensor nor a number.
         UnsupportedError: only ``other`` is sparse, within ``ns.strict()``.
 
     >>> ns.{name}(ns.from_torch(torch.tensor([0, 7, -7])), 2).to_dense()
@@ -168,8 +168,8 @@ def isclose(input: Any, other: Any, rtol: float = 1e-05, atol: float = 1e-08, eq
         A dense tensor of bool values.
 
     Raises:
+        OperandError: an operand is not a tensor.
         RuntimeError: the data types differ, or the shapes do not broadcast.
-        TypeError: an operand is not a tensor.
         UnsupportedError: within ``ns.strict()``, because the result is dense.
 
     >>> import numscorch as ns
@@ -243,8 +243,8 @@ def _dense_loss(name: str, options: str = "``reduction``", shown: str = "") -> C
         A dense tensor.
 
     Raises:
+        OperandError: an operand is not a tensor, or an argument is unknown.
         RuntimeError: the shapes do not broadcast, or the data type is not supported.
-        TypeError: an operand is not a tensor, or an argument is unknown.
         UnsupportedError: both tensors are sparse; or within ``ns.strict()``, because a tensor is made dense.
 
     """
@@ -303,6 +303,7 @@ def cosine_similarity(x1: Any, x2: Any, dim: int = 1, eps: float = 1e-8) -> torc
         A dense tensor without the dimension ``dim``.
 
     Raises:
+        OperandError: an operand is not a tensor, or ``dim`` is not an integer.
         RangeError: the broadcast shape has no such dimension.
         SizeError: the tensors do not broadcast.
         UnsupportedError: the values are integers.
@@ -366,6 +367,7 @@ def cdist(x1: Any, x2: Any, p: float = 2.0, compute_mode: str | None = None) -> 
         A dense tensor of shape (m, n).
 
     Raises:
+        OperandError: an operand is not a tensor.
         SizeError: an operand is not a matrix, or the rows differ in size.
         UnsupportedError: ``p`` is not 2.
 

@@ -53,7 +53,7 @@ def equal(input: Any, other: Any) -> bool:
         True or False.
 
     Raises:
-        AttributeError: an operand is not a tensor.
+        OperandError: an operand is not a tensor.
 
     >>> import numscorch as ns
     >>> A = ns.from_torch(torch.eye(2))
@@ -89,8 +89,8 @@ def allclose(input: Any, other: Any, rtol: float = 1e-05, atol: float = 1e-08, e
         True or False.
 
     Raises:
+        OperandError: an operand is not a tensor.
         RuntimeError: the shapes do not broadcast; SizeError if both tensors are sparse.
-        TypeError: an operand is not a tensor.
         UnsupportedError: one tensor is dense, within ``ns.strict()``.
 
     >>> import numscorch as ns

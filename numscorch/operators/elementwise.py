@@ -225,8 +225,8 @@ def pow(input: Any, exponent: Any) -> Any:
         A SparseTensor with the pattern of ``input``, or a dense tensor.
 
     Raises:
+        OperandError: an operand is neither a tensor nor a number.
         RuntimeError: the shapes do not broadcast, or an integer is raised to a negative integer power.
-        TypeError: an operand is neither a tensor nor a number.
         UnsupportedError: the result would be dense, within ``ns.strict()``.
 
     >>> import numscorch as ns
@@ -454,9 +454,9 @@ def clamp(input: Any, min: Any = None, max: Any = None) -> Any:
         A SparseTensor, or a dense tensor.
 
     Raises:
+        OperandError: a bound is neither a number nor a tensor.
         RuntimeError: both bounds are None, or the entries are complex.
         SizeError: the shapes do not broadcast.
-        TypeError: a bound is neither a number nor a tensor.
         UnsupportedError: a bound is complex; or the result would be dense, within ``ns.strict()``.
 
     >>> import numscorch as ns
@@ -521,9 +521,9 @@ ONE_BOUND = """Replace entries beyond a bound by the bound.
         A SparseTensor, or a dense tensor.
 
     Raises:
+        OperandError: the bound is neither a number nor a tensor.
         RuntimeError: the entries are complex.
         SizeError: the shapes do not broadcast.
-        TypeError: the bound is neither a number nor a tensor.
         UnsupportedError: the bound is complex; or the result would be dense, within ``ns.strict()``.
 
     >>> A = ns.from_torch(torch.tensor([0.0, -2.0, 3.0]))

@@ -369,9 +369,9 @@ def split(tensor: SparseTensor, split_size_or_sections: Any = None, dim: int = 0
         A tuple of SparseTensors, which are copies.
 
     Raises:
+        OperandError: a size is not an integer.
         RangeError: the dimension does not exist.
         SizeError: the listed sizes do not sum to the dimension's size, or the size of the parts is not positive.
-        TypeError: a size is not an integer.
 
     >>> import numscorch as ns
     >>> [part.shape[0] for part in ns.split(ns.from_torch(torch.eye(5)), [1, 4])]
@@ -394,6 +394,7 @@ def tensor_split(input: SparseTensor, indices_or_sections: Any = None, dim: int 
         A tuple of SparseTensors, which are copies.
 
     Raises:
+        OperandError: neither a number nor indices are given.
         RangeError: the dimension does not exist.
         SizeError: the number of parts is not positive.
 

@@ -17,7 +17,7 @@ from ..tensors.arrays import as_integer, as_integers, as_shape
 from ..tensors.packing import entry_columns, entry_count, summing_dtype
 from ..tensors.sparse_tensor import SparseTensor
 from .elementwise import sub
-from .indexing import index_select, narrow, select_coordinates
+from .indexing import index_select, select_coordinates
 from .joining import cat
 from .naming import with_name
 from .reducing import sum as total
@@ -166,6 +166,7 @@ def rot90(input: SparseTensor, k: int = 1, dims: Sequence[int] = (0, 1)) -> Any:
         A SparseTensor; a copy of the entries.
 
     Raises:
+        OperandError: k or a dimension is not an integer.
         RangeError: a dimension does not exist.
         SizeError: ``dims`` are not two different dimensions.
 
@@ -289,6 +290,7 @@ def diag_embed(input: SparseTensor, offset: int = 0, dim1: int = -2, dim2: int =
         A SparseTensor with one dimension more; a copy of the entries.
 
     Raises:
+        OperandError: an argument is not an integer.
         RangeError: a dimension does not exist.
         SizeError: the dimensions are equal.
 
@@ -402,7 +404,7 @@ def diff(input: Any, n: int = 1, dim: int = -1, prepend: Any = None, append: Any
     if len(parts) > 1:
         input = cat([part if isinstance(part, SparseTensor) else from_torch(part, copy=False) for part in parts], at)
     for length in reversed(range(max(input.shape[at] - n, 0), input.shape[at])):
-        input = sub(narrow(input, at, input.shape[at] - length, length), narrow(input, at, 0, length))
+        input = sub(input.narrow(at, input.shape[at] - length, length), input.narrow(at, 0, length))  # dense from a dense format
     return input
 
 
@@ -546,7 +548,7 @@ CUMULATIVE = """The cumulative {what} along a dimension; dense, because unstored
 
     Raises:
         IndexError: the dimension does not exist.
-        TypeError: ``dim`` is missing, or an argument is unknown to torch's {name}.
+        OperandError: ``dim`` is missing, or an argument is unknown to torch's {name}.
         UnsupportedError: ``out`` is given, or within ``ns.strict()``.
 
     >>> A = ns.from_torch(torch.tensor([1.0, 0.0, 2.0]))

@@ -580,6 +580,7 @@ PRODUCT_OPERATORS: dict[str, Callable[..., Any]] = {
         The product: a SparseTensor if all matrices are sparse, else a dense tensor.
 
     Raises:
+        OperandError: an argument is not a tensor.
         SizeError: sizes differ, or a tensor has a wrong number of dimensions.
 
     >>> A = ns.from_torch(torch.tensor([[0.0, 2.0], [3.0, 0.0]]))

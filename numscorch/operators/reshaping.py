@@ -422,7 +422,7 @@ def _at_least(order: int, shape: str) -> Callable[..., Any]:
         A tensor of the same kind, or a tuple of tensors if several are given.
 
     Raises:
-        AttributeError: an argument is not a tensor.
+        OperandError: an argument is not a tensor.
 
     >>> ns.atleast_{order}d(ns.from_torch(torch.tensor([0.0, 2.0]))).shape
     torch.Size({shape})

@@ -108,8 +108,8 @@ def _documentation(name: str, instead: str = "") -> str:
         {f"A dense tensor. {instead}" if instead else "A SparseTensor, or one of torch's sparse tensors if ``input`` is one."}
 
     Raises:
+        OperandError: an argument is unknown to torch's {name}.
         RuntimeError: torch's {name} does not support the data type.
-        TypeError: an argument is unknown to torch's {name}.
         UnsupportedError: ``out`` is given{", or within ``ns.strict()``" if instead else ""}.
 
     {example}"""

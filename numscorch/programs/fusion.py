@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import count
 from string import ascii_lowercase
 from typing import Any, NamedTuple
 
@@ -159,16 +160,17 @@ def aligned(parts: Sequence[ProgramPart]) -> list[ProgramPart]:
     """
     results: dict[str, tuple[str, ...]] = {}
     used = {name for part in parts for names in part.request.subscripts.operands for name in names}
-    fresh = (letter for letter in ascii_lowercase if letter not in used)
+    fresh = (name for number in count() for letter in ascii_lowercase if (name := f"{letter}{number or ''}") not in used)
     renamed = []
     for part in parts:
         subscripts = part.request.subscripts
         reads = [(names, results[name]) for name, names in zip(part.operands, subscripts.operands, strict=True) if name in results]
-        read, computed = next((pair for pair in reads if pair[0] != pair[1]), ((), ()))
+        differing = [pair for pair in reads if pair[0] != pair[1]]
+        read, computed = max(differing, key=lambda pair: len(pair[0]), default=((), ()))
         if read and len(set(read)) == len(read) == len(set(computed)):
             names = dict(zip(read, computed, strict=True))
             others = {name for operand in subscripts.operands for name in operand} - set(read)
-            names |= {name: next(fresh, name) for name in sorted(others)}
+            names |= {name: next(fresh) for name in sorted(others)}
             subscripts = Subscripts(
                 tuple(tuple(names.get(name, name) for name in operand) for operand in subscripts.operands),
                 tuple(names.get(name, name) for name in subscripts.result),

@@ -79,7 +79,9 @@ def prepared(call: EinsumCall) -> tuple[Request, Sequence[Any], int]:
         UnsupportedError: an operand is not a tensor, the mask is not sparse, or a mean of integers is requested.
     """
     _check_reduction(call)
-    operands, mask = [o.detach() for o in call.operands] if call.reduce in TESTS else call.operands, call.mask
+    operands, mask = call.operands, call.mask
+    if call.reduce in TESTS:
+        operands = tuple([operand.detach() if operand.requires_grad else operand for operand in operands])
     if mask is not None and not isinstance(mask, SparseTensor | Tensor):
         raise UnsupportedError(
             f"mask must be a sparse tensor, not {type(mask).__name__}: make one with ns.from_torch(torch.as_tensor(mask))"

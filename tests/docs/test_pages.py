@@ -39,7 +39,12 @@ def test_examples_run_as_shown(page: Path, request: pytest.FixtureRequest) -> No
     if page.stem in PLAIN:
         request.getfixturevalue("plain")
     flags = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
-    assert doctest.testfile(str(page), module_relative=False, optionflags=flags).failed == 0
+    assert doctest.testfile(str(page), module_relative=False, optionflags=flags, encoding="utf-8").failed == 0
+
+
+def test_pages_of_the_guide_have_examples() -> None:
+    named = {page for page in PAGES if page.parent.name in ("guide", "concepts")}
+    assert {page.stem for page in named - set(EXAMPLES)} == {"related-work"}
 
 
 def test_the_configuration_page_lists_all_variables() -> None:

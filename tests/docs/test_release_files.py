@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+import numscorch as ns
+
 ROOT = Path(__file__).parents[2]
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -19,7 +21,7 @@ def test_the_citation_names_the_version_the_licence_and_the_address() -> None:
     assert citation["license"] == PROJECT["license"]
     assert citation["repository-code"] == PROJECT["urls"]["Source"]
     assert citation["url"] == PROJECT["urls"]["Documentation"]
-    assert re.fullmatch(r"\d{4}-\d{2}-\d{2}", citation["date-released"])
+    assert ns.__version__ == PROJECT["version"]
 
 
 def test_classifiers_name_the_oldest_python() -> None:

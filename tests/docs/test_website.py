@@ -11,7 +11,7 @@ import pytest
 from pages import ROOT
 
 sys.path.insert(0, str(ROOT / "docs"))
-from website import api, gallery, public
+from website import api, drawings, gallery, levels, public
 from website.check import problems
 
 
@@ -36,6 +36,14 @@ def test_sources_define_the_names_and_parse(path: str) -> None:
 
 def test_each_example_has_a_page_in_the_gallery() -> None:
     assert {f"gallery/{path.stem}.md" for path in gallery.examples()} < set(gallery.pages())
+
+
+def test_drawings_are_those_of_the_scripts() -> None:
+    assets = {"logo.svg": drawings.logo("#9aa5b1"), "pipeline.svg": drawings.pipeline()}
+    for name, text in assets.items():
+        assert (drawings.ASSETS / name).read_text(encoding="utf-8") == text, "run docs/website/drawings.py"
+    for name, format in levels.FORMATS.items():
+        assert (levels.TARGET / f"{name}.svg").read_text(encoding="utf-8") == levels.drawing(format), "run docs/website/levels.py"
 
 
 def test_broken_references_are_found(tmp_path: Path) -> None:

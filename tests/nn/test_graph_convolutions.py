@@ -9,6 +9,7 @@ import pickle
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from pyg_cases import BETWEEN, EDGES, IN, NODES, OUT, PAIR, SOURCES, WIDE, X, adjacency, close, leaves, network, same_as_pyg
@@ -671,6 +672,11 @@ WRONG: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     ),
     "projections to be found later": (lambda: ns.nn.SAGEConv(-1, OUT, project=True), ns.SizeError, "project=True needs in_channels"),
 }
+
+
+def test_channels_may_be_integers_of_numpy_and_torch() -> None:
+    layer = ns.nn.GCNConv(np.int64(IN), torch.tensor(OUT))  # type: ignore[arg-type]
+    assert layer(X3, GRAPH).shape == (3, OUT)
 
 
 @pytest.mark.parametrize(("call", "error", "text"), WRONG.values(), ids=WRONG)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from dense_values import as_dense
 
 import numscorch as ns
 
@@ -143,3 +144,10 @@ def test_numbers_of_numpy_and_masks(A: ns.SparseTensor, D: torch.Tensor) -> None
     assert torch.equal(((A > 2) & (A < 5)).to_dense(), (D > 2) & (D < 5))
     assert torch.equal(~(A > 0), ~(D > 0))
     assert torch.equal(torch.nonzero(A), D.nonzero())
+
+
+@pytest.mark.parametrize("n", [2, 9])
+@pytest.mark.parametrize("format", [ns.CSR, "dd"])
+def test_differences_of_higher_order(n: int, format: Any) -> None:
+    D = torch.rand(4, 6)
+    torch.testing.assert_close(as_dense(ns.diff(ns.from_torch(D, format), n)), torch.diff(D, n))

@@ -206,7 +206,7 @@ TEXTS: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
     "a loss": (
         lambda: torch.nn.functional.mse_loss(A, 3),
         ns.OperandError,
-        r"mse_loss\(\): 'int' object has no attribute 'size': pass a tensor",
+        r"mse_loss\(\): 'int' object has no attribute 'size': wrap other objects",
     ),
     "a first argument": (lambda: ns.norm((A,)), ns.OperandError, r"norm of tuple .*: the first argument must be a tensor"),
     "rows split": (lambda: ns.vsplit(A, 2), ns.SizeError, r"vsplit along dim 0, of size 3: torch\.vsplit attempted to split along dim"),

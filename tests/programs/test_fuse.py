@@ -307,6 +307,14 @@ def test_explanations_show_the_program_and_every_part() -> None:
         assert part in text
 
 
+def test_indices_are_renamed_when_letters_run_out() -> None:
+    products = [f"s{n}[i] = P[i,k] * V{n}[k,j]" for n in range(24)]
+    program = "\n".join(["P[i,j] = 2.0 * A[i,j]", *products, f"R[i] = {' + '.join(f's{n}[i]' for n in range(24))}"])
+    V = {f"V{n}": normals(9, 3) for n in range(24)}
+    expected = (2 * A.to_dense() @ sum(V.values())).sum(1)  # type: ignore[operator]
+    torch.testing.assert_close(ns.evaluate(program, A=A, **V), expected, rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.parametrize("name", ["attention", "gat"])
 def test_a_product_after_softmax_is_part_of_the_kernel(name: str) -> None:
     """The trace names the indices of each statement anew, so the product reads the weights with other indices."""
