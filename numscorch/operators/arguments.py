@@ -128,7 +128,8 @@ class Signature:
         is_own = isinstance(error, NumscorchError)
         is_clear = is_own and ("\n" in str(error) or re.search(rf"\b({self.name}|{self.own_name})\b", str(error)))
         is_of_types = type(error) is OperandError and error.__cause__ is None  # ``as_integer`` gives a cause
-        if not is_clear and (is_of_types or not (is_own or isinstance(error, Warning))) and (reason := refusal(self.name, args, kwargs)):
+        is_builtin = type(error).__module__ == "builtins" and not isinstance(error, Warning)  # torch ends recomputation by an exception
+        if not is_clear and (is_of_types or is_builtin) and (reason := refusal(self.name, args, kwargs)):
             raise OperandError(reason) from error
         if is_own and not is_clear:
             error.args = (f"{self.name}: {error}",)
