@@ -43,11 +43,15 @@ WIDE = (
 EXECUTE = os.environ.get("NUMSCORCH_DOCS_EXECUTE", "1") != "0"
 
 
-def on_config(config: Any) -> Any:
-    """Write the public names as source, and list the pages of folders in the navigation."""
+def on_startup(**_: Any) -> None:
+    """Write the public names as source, before mkdocstrings looks for the folder."""
     for path, text in api.sources().items():
         (ROOT / ".cache" / "api" / path).parent.mkdir(parents=True, exist_ok=True)
         (ROOT / ".cache" / "api" / path).write_text(text, encoding="utf-8")
+
+
+def on_config(config: Any) -> Any:
+    """List the pages of folders in the navigation."""
     folders = {
         "reference/": list(api.pages()),
         "tutorials/": [f"tutorials/{name}.md" for name in TUTORIALS],
