@@ -44,7 +44,7 @@ def test_examples_run_as_shown(page: Path, request: pytest.FixtureRequest) -> No
 
 def test_pages_of_the_guide_have_examples() -> None:
     named = {page for page in PAGES if page.parent.name in ("guide", "concepts")}
-    assert {page.stem for page in named - set(EXAMPLES)} == {"related-work"}
+    assert {page.stem for page in named - set(EXAMPLES)} == {"configuration", "related-work"}
 
 
 def test_the_configuration_page_lists_all_variables() -> None:
