@@ -52,8 +52,8 @@ def summary(records: Sequence[Record]) -> Iterator[str]:
     below = sum(float(record["high"]) < 1 for record in compared)
     yield "## Results"
     yield (
-        f"Over {len(ratios)} cases, without those of the overhead of calls, the geometric mean of the ratios to the fastest peer is "
-        f"{geometric_mean(ratios):.2f}x. "
+        f"The geometric mean of the ratios to the fastest peer is {geometric_mean(ratios):.2f}x over {len(ratios)} cases. "
+        "Cases that measure the overhead of calls are not included. "
         f"numscorch is faster in {faster} cases and slower in {len(ratios) - faster}; in {below} of these, "
         "the whole interval is below 1x. A case is an operation on one matrix with one thread count."
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from enum import EnumType
 from types import GenericAlias, ModuleType
 from typing import Any
@@ -87,7 +87,7 @@ def lacks(value: Any) -> Iterator[str]:
         yield "a docstring"
         return
     parts = sections(doc)
-    if not inspect.isclass(value) and not isinstance(value, Callable):  # type: ignore[arg-type]
+    if not callable(value):
         return  # a constant
     if inspect.isclass(value) and issubclass(value, BaseException):
         if ">>>" not in doc:
