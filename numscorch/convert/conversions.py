@@ -35,7 +35,7 @@ from ..schedule import tuning
 from ..tensors.coordinate_order import are_in_order, are_new
 from ..tensors.ledgers import is_listed, note
 from ..tensors.modes import as_numpy
-from ..tensors.packing import EACH, check_room, coordinates, entry_columns, index_dtype_for, is_identity, pack, positions_of
+from ..tensors.packing import EACH, check_room, coordinates, entry_columns, index_dtype_for, is_identity, pack, placed, positions_of
 from ..tensors.pattern import Pattern
 from ..tensors.sparse_tensor import SparseTensor
 from .conversion_plan import LINE_COORDINATES, buckets, steps_between, steps_collecting, unordered_list
@@ -80,7 +80,7 @@ class Conversion:
         gathered = values.index_select(0, self.order)
         if self.slots is None:
             return gathered
-        return values.new_zeros(self.pattern.nnz).index_copy_(0, self.slots, gathered)  # in place: there may be far more positions
+        return placed(gathered, self.slots, self.pattern.nnz)  # in place: there may be far more positions
 
 
 def to_format(A: SparseTensor, format: Format) -> SparseTensor:

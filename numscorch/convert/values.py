@@ -20,7 +20,17 @@ from ..machine.memory import check_bytes
 from ..schedule import tuning
 from ..tensors.ledgers import densifying, note
 from ..tensors.modes import as_numpy, made_outside
-from ..tensors.packing import at_positions, check_countable, coordinates, entry_columns, has_gaps, numbered, of_entries, positions_of
+from ..tensors.packing import (
+    at_positions,
+    check_countable,
+    coordinates,
+    entry_columns,
+    has_gaps,
+    numbered,
+    of_entries,
+    placed,
+    positions_of,
+)
 from ..tensors.pattern import Pattern
 from ..tensors.sparse_tensor import SparseTensor
 from ..tensors.torch_layouts import layout_of, native_tensor, over_the_edge, quietly
@@ -44,7 +54,7 @@ def to_dense(A: SparseTensor) -> torch.Tensor:
     if can_copy(A.values) and converted_so_far(A.format, None, A.pattern.nnz) >= tuning.COMPILE_ENTRIES:
         return copied(A, None)
     place = made_outside(lambda: numbered(_columns(A.pattern), A.pattern.shape))
-    return A.values.new_zeros(prod(A.pattern.shape)).index_copy_(0, place, of_entries(A.pattern, A.values)).reshape(A.pattern.shape)
+    return placed(of_entries(A.pattern, A.values), place, prod(A.pattern.shape)).reshape(A.pattern.shape)
 
 
 def dense_as_asked(A: SparseTensor) -> torch.Tensor:
@@ -160,22 +170,24 @@ def looked_up(A: SparseTensor, indices: Sequence[torch.Tensor]) -> torch.Tensor:
     tensor([1., 0.])
     """
     matches, positions = matches_in(A.pattern, indices)
-    return A.values.new_zeros(len(indices[0])).index_copy(0, matches, A.values.index_select(0, positions))
+    return placed(A.values.index_select(0, positions), matches, len(indices[0]))
 
 
 def as_stored(gradient: SparseTensor | torch.Tensor, pattern: Pattern) -> torch.Tensor:
     """The values of a gradient in a pattern's storage order; the gradient may be dense, in another format, or without some entries."""
     if isinstance(gradient, torch.Tensor):  # the pattern stores all entries
         return at_positions(pattern, gradient[tuple(coordinates(pattern))])
-    if gradient.pattern is pattern:
+    if gradient.pattern.stores_as(pattern):
         return gradient._values
+    if not gradient.format.is_ordered:
+        gradient = to_format(gradient, sorted_format(gradient.format))
     conversion, values = converted(pattern, gradient.format), gradient._values
     if conversion.pattern.nnz != gradient.pattern.nnz:  # an intersection with an operand that stores less
         return at_positions(pattern, looked_up(gradient, made_outside(lambda: _columns(pattern))))
     if conversion.order is None:
         return values
     values = values if conversion.slots is None else values.index_select(0, conversion.slots)
-    return values.new_zeros(pattern.nnz).index_copy(0, conversion.order.long(), values)  # index_copy requires int64
+    return placed(values, conversion.order.long(), pattern.nnz)  # index_copy requires int64
 
 
 def matches_in(pattern: Pattern, indices: Sequence[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:

@@ -8,11 +8,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import count
 
 from ..ir.format import dense
 from ..ir.functions import TESTS, is_zero, terms_of
 from ..ir.gradient import ONE, ZERO, derivative
-from ..ir.index import Access, Binary, Expr, accesses_in, factors_of, is_product, mapped, product
+from ..ir.index import Access, Binary, Expr, IndexVar, accesses_in, factors_of, is_product, mapped, product
+from ..schedule.facts import AUTOMATIC
 from .parser import Subscripts
 from .requests import NAMES, Request, access_of, plain_request
 
@@ -24,18 +26,18 @@ UPSTREAM, RESULT, STORED, PRESENT = "upstream", "result", "stored", "present"  #
 
 @dataclass(frozen=True, slots=True)
 class Gradient:
-    """The request of one operand's gradient, and how to assemble its inputs.
+    """The request of one operand's gradient, or of its part of the result's tangent, and how to assemble the inputs.
 
-    The inputs are, in order: the upstream gradient, the result (for maxima and minima), the operands ``reads``, ones in the
-    patterns of the operands ``present``, and the operand's own pattern if ``masked``.
+    The inputs are, in order: the upstream gradient or the operand's tangent, the result (for maxima and minima), the operands
+    ``reads``, ones in the patterns of the operands ``present``, and a pattern if ``masked``.
 
     Attributes:
         request: computes the gradient.
         reads: positions of the operands whose values are read.
-        kept: indices of a dense gradient; it is constant along the operand's remaining indices.
+        kept: indices of a dense gradient; it is constant along the remaining indices of the operand (of the result, for a tangent).
         repeated: indices that no input has; the gradient is multiplied by their extents.
         folded: positions of operands with the result's pattern, whose values are multiplied into the upstream gradient.
-        masked: whether the gradient has the operand's pattern, which is the last input.
+        masked: whether the last input is a pattern: that of the operand or, for a tangent, of the result or of its mask.
         present: positions of operands that contribute only where they store an entry.
     """
 
@@ -100,7 +102,7 @@ def gradient_of(
     folded, factors = _folded(slope, matching, subs)
     if chooses(request):
         factors.append(Binary("==", value, access_of(RESULT, subs.result)))
-    reads = sorted({NAMES.index(a.tensor.name) for factor in factors for a in accesses_in(factor) if a.tensor.name in NAMES})
+    reads = _read_in(factors)
     names = tuple(f"{name}0" if name in stretched[at] else name for name in subs.operands[at])
     present = tuple(sorted(sparse - {at}))
     factors += [access_of(f"{PRESENT}{k}", subs.operands[k]) for k in present]
@@ -112,7 +114,51 @@ def gradient_of(
     inputs += [access_of(NAMES[k], subs.operands[k]) for k in reads]
     inputs += [access_of(f"{PRESENT}{k}", subs.operands[k]) for k in present] + ([access_of(STORED, names)] if masked else [])
     adjoint = _request(inputs, product([inputs[0], *factors, *([inputs[-1]] if masked else [])]), kept, masked)
-    return Gradient(adjoint, tuple(reads), kept, repeated, folded, masked, present)
+    return Gradient(adjoint, reads, kept, repeated, folded, masked, present)
+
+
+@lru_cache(maxsize=4096)
+def tangent_of(
+    request: Request, at: int, is_sparse: bool, stretched: tuple[frozenset[str], ...], sparse: frozenset[int] = frozenset()
+) -> Gradient | None:
+    """The request for the part of the result's tangent that an operand's tangent causes; None if it is 0.
+
+    If the result is sparse (``is_sparse``), the tangent has its pattern. The other arguments are those of :func:`gradient_of`. A sum of
+    products is linear in each operand: its own request is returned, and the tangent replaces the operand.
+
+    >>> from .statements import parse_program
+    >>> part = parse_program("y[i] = exp(A[i,j]) * x[j]")[0]
+    >>> for at in (0, 1):
+    ...     print(tangent_of(part.request, at, False, (frozenset(),) * 2).request)
+    A[i,j] * exp(B[i,j]) * C[j] over ij,ij,j->i
+    A[j] * exp(B[i,j]) over j,ij->i
+    """
+    value, subs = terms_of(value_of_request(request), request.op, "float32"), request.subscripts
+    slope = derivative(value, NAMES[at])
+    if is_zero(slope) or at == request.mask or request.op == CONSTANT:
+        return None
+    if request.op in SUMS and is_product(value) and len(accesses_in(value)) == len(subs.operands) - (request.mask is not None):
+        return Gradient(request, (), subs.result, (), (), False)
+    inputs = [access_of(UPSTREAM, subs.operands[at])]
+    factors = [inputs[0], *([] if slope == ONE else factors_of(slope))]
+    if chooses(request):
+        inputs.append(access_of(RESULT, subs.result))
+        factors.append(Binary("==", value, inputs[-1]))
+    reads = _read_in(factors)
+    present = tuple(sorted(sparse - {at}))
+    ones = [access_of(f"{PRESENT}{k}", subs.operands[k]) for k in present]
+    mask = [access_of(STORED, subs.result)] if is_sparse or request.mask is not None else []
+    inputs += [*(access_of(NAMES[k], subs.operands[k]) for k in reads), *ones, *mask]
+    moving = {n for k in (at, *reads, *present) for n in subs.operands[k] if n not in stretched[k]}
+    moving |= {v.name for access in (*mask, *inputs[1 : 1 + chooses(request)]) for v in access.indices}
+    kept = tuple(n for n in subs.result if n in moving)
+    repeated = tuple(n for n in _all(subs) if n not in moving and n not in subs.result)
+    return Gradient(_request(inputs, product([*factors, *ones, *mask]), kept, bool(mask)), reads, kept, repeated, (), bool(mask), present)
+
+
+def _read_in(factors: Sequence[Expr]) -> tuple[int, ...]:
+    """The positions of the operands whose values these factors read."""
+    return tuple(sorted({NAMES.index(a.tensor.name) for factor in factors for a in accesses_in(factor) if a.tensor.name in NAMES}))
 
 
 def _folded(slope: Expr, matching: Sequence[int], subs: Subscripts) -> tuple[tuple[int, ...], list[Expr]]:
@@ -149,8 +195,7 @@ def _without(value: Expr, mask: str) -> Expr:
 
 def _once(access: Access) -> Access:
     """The access with repeated indices removed."""
-    indices = tuple(dict.fromkeys(access.indices))
-    return Access(replace(access.tensor, format=dense(len(indices))), indices)
+    return _renamed(access, tuple(dict.fromkeys(var.name for var in access.indices)))
 
 
 @lru_cache(maxsize=1024)
@@ -164,11 +209,30 @@ def without_diagonals(request: Request) -> Request:
 
 
 @lru_cache(maxsize=256)
-def batched_request(request: Request, batched: tuple[bool, ...]) -> Request | None:
-    """Add a leading batch dimension to a product's result and to the operands in ``batched``; None if the product has one already."""
+def batched_request(request: Request, places: tuple[int | None, ...]) -> Request:
+    """Add a batch dimension to operands and the result, which comes last in ``places``: before dimension 0 or after dimension -1.
+
+    >>> from .parser import parse_einsum
+    >>> print(batched_request(plain_request(parse_einsum("ij,jk->ik", (2, 2))), (-1, None, -1)))
+    ijb0,jk->ikb0
+    """
     subs = request.subscripts
-    terms = tuple(("b0", *names) if b else names for names, b in zip(subs.operands, batched, strict=True))
-    return None if "b0" in _all(subs) else plain_request(Subscripts(terms, ("b0", *subs.result)))
+    batch = next(name for name in map("b{}".format, count()) if name not in _all(subs))
+    names = [_with_batch(term, batch, place) for term, place in zip((*subs.operands, subs.result), places, strict=True)]
+    subscripts = Subscripts(tuple(names[:-1]), names[-1])
+    if request.value is None:
+        return plain_request(subscripts)
+    value = mapped(request.value, lambda a: _renamed(a, names[NAMES.index(a.tensor.name)]))
+    return replace(request, subscripts=subscripts, value=value, options=AUTOMATIC)
+
+
+def _with_batch(names: tuple[str, ...], batch: str, place: int | None) -> tuple[str, ...]:
+    return names if place is None else (batch, *names) if place == 0 else (*names, batch)
+
+
+def _renamed(access: Access, names: tuple[str, ...]) -> Access:
+    """The access with other indices."""
+    return Access(replace(access.tensor, format=dense(len(names))), tuple(map(IndexVar, names)))
 
 
 @lru_cache(maxsize=256)

@@ -22,8 +22,8 @@ from ..interface.api import einsum, evaluate
 from ..ir.format import Format
 from ..ir.levels import Compressed, Dense
 from ..programs.autograd import Differentiable, gradients_by_autograd, through
+from ..programs.operands import is_plain_mode
 from ..tensors.graph_breaks import graph_break
-from ..tensors.modes import in_transform
 from ..tensors.pattern import Pattern
 from ..tensors.sparse_tensor import SparseTensor
 from .graph_inputs import KEEP_LOOPS, REPLACE_LOOPS, EdgeSelection, GraphInput, read_graph, remembered, select_edges
@@ -61,7 +61,7 @@ def attend(
     edges, counts = _edges_by_head(graph, source_scores.shape[1])
     dropout_mask = functional.dropout(torch.ones_like(edges.values), dropout) if dropout and training else None
     call = _AttentionCall(graph, edges, counts, dropout_mask, float(negative_slope))
-    if in_transform():
+    if not is_plain_mode():
         return call.by_parts(sources, source_scores, target_scores)
     return through(call, (sources, source_scores, target_scores))
 
@@ -114,7 +114,7 @@ class _AttentionCall(Differentiable):
         return exponentials if self.dropout_mask is None else exponentials.with_values(exponentials.values * self.dropout_mask)
 
     def by_parts(self, sources: Tensor, source_scores: Tensor, target_scores: Tensor) -> Tensor:
-        """Return the result as a composition of differentiable operations, for double backward and torch.func's transforms."""
+        """Return the result as a composition of differentiable operations, for double backward, forward mode and torch.func."""
         exponentials = self.exponentials(source_scores, target_scores)
         return einsum("ijh,jhc->ihc", self.dropped(exponentials), sources) / _totals(exponentials)[..., None]
 

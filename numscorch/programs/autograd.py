@@ -8,15 +8,16 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 from torch._C._functorch import is_legacy_batchedtensor, unwrap_if_dead
+from torch.autograd import forward_ad
 
-from ..errors import UnsupportedError
 from ..tensors.modes import in_transform
 
 
 class Differentiable(Protocol):
     """The interface of kernels to autograd: a function of tensors, and the gradients of these tensors.
 
-    Within transforms of torch.func, ``run`` may return the result only, and a method ``over_batch`` is required.
+    Within transforms of torch.func, ``run`` may return the result only, and a method ``over_batch`` is required. Forward-mode AD requires
+    a method ``tangent``.
 
     Attributes:
         keeps_result: whether the gradients need the result.
@@ -42,16 +43,18 @@ def through(call: Differentiable, values: Iterable[Tensor]) -> Any:
 def gradients_by_autograd(
     function: Callable[[Sequence[Tensor]], Tensor], values: Sequence[Tensor], upstream: Tensor, needed: Sequence[bool]
 ) -> list[Tensor | None]:
-    """The gradients of a function of differentiable operations; they can be differentiated again.
+    """The gradients of a function of differentiable operations; in grad mode, they can be differentiated again.
 
     The function is differentiated at views of the values, since a value may be computed from another one.
     """
-    views = [value.view_as(value) for value in values]
-    wanted = [view for view, is_needed in zip(views, needed, strict=True) if is_needed]
-    result = function(views)
-    if not result.requires_grad:  # no operation of the function has a gradient
-        return [None] * len(needed)
-    gradients = iter(torch.autograd.grad(result, wanted, upstream, create_graph=True, allow_unused=True))
+    is_recorded = torch.is_grad_enabled()
+    with torch.enable_grad():
+        views = [value.view_as(value) for value in values]
+        wanted = [view for view, is_needed in zip(views, needed, strict=True) if is_needed]
+        result = function(views)
+        if not result.requires_grad:  # no operation of the function has a gradient
+            return [None] * len(needed)
+        gradients = iter(torch.autograd.grad(result, wanted, upstream, create_graph=is_recorded, allow_unused=True))
     return [next(gradients) if is_needed else None for is_needed in needed]
 
 
@@ -61,44 +64,51 @@ class _Through(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, call: Differentiable, *values: Tensor) -> Tensor:
         result, *saved = call.run(values)
-        _save(ctx, call, values, [result] if call.keeps_result else saved)
+        if forward_ad._current_level >= 0 and result._is_view():
+            result = result.clone()  # the tangent of a view must have its strides and offset
+        _save(ctx, call, values, [result] if call.keeps_result else saved, result)
         return result
 
     @staticmethod
-    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, upstream: Tensor | None) -> tuple[Tensor | None, ...]:
+        needed = ctx.needs_input_grad[1:]
+        if upstream is None:  # 0
+            return (None,) * len(ctx.needs_input_grad)
         if is_legacy_batchedtensor(upstream):
-            return _of_batch(ctx, upstream)
+            return tuple(_of_batch(lambda *upstream: _Through.backward(ctx, *upstream), [upstream]))
         # the pullback of torch.func.vjp may run after the transform that wrapped the tensors
-        tensors, needed = [unwrap_if_dead(tensor) for tensor in ctx.saved_tensors], ctx.needs_input_grad[1:]
+        tensors = [unwrap_if_dead(tensor) for tensor in ctx.saved_tensors]
         return (None, *ctx.call.gradients(tensors[: len(needed)], tensors[len(needed) :], upstream, needed))
 
     @staticmethod
-    def jvp(ctx: Any, *tangents: Any) -> Any:
-        raise no_forward_mode()
+    def jvp(ctx: Any, *tangents: Tensor | None) -> Tensor | None:
+        *values, result = ctx.saved_tensors
+
+        def tangent(*tangents: Tensor | None) -> list[Tensor]:
+            found = ctx.call.tangent(values, result, tangents)
+            return [torch.zeros_like(result) if found is None else found]
+
+        is_batched = any(t is not None and is_legacy_batchedtensor(t) for t in tangents)
+        return (_of_batch(tangent, tangents[1:]) if is_batched else tangent(*tangents[1:]))[0]
 
 
-def no_forward_mode() -> UnsupportedError:
-    """The error for operands with a forward-mode tangent."""
-    return UnsupportedError(
-        "an operand has a forward-mode tangent: forward-mode AD is not supported, and the tangent would be lost; use reverse mode, as "
-        "torch.autograd.grad, torch.func.vjp or torch.func.jacrev"
-    )
+def _of_batch(function: Callable[..., Sequence[Tensor | None]], tensors: Sequence[Any]) -> list[Tensor | None]:
+    """The results of a function for a batch, as with ``torch.autograd.grad(..., is_grads_batched=True)``.
 
-
-def _of_batch(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
-    """The gradients for a batch of upstream gradients, as with ``torch.autograd.grad(..., is_grads_batched=True)``.
-
-    Torch batches upstream gradients by a mechanism that kernels do not support, so this function calls ``torch.func.vmap`` instead.
+    Torch batches gradients and tangents by a mechanism that kernels do not support, so this function calls ``torch.func.vmap`` instead.
     """
     level = torch._C._vmapmode_increment_nesting() - 1
     torch._C._vmapmode_decrement_nesting()
+    found: list[Tensor | None] = []
+    batched = [t is not None and is_legacy_batchedtensor(t) for t in tensors]
 
-    def of_row(row: Tensor) -> dict[int, Tensor]:
-        return {at: gradient for at, gradient in enumerate(_Through.backward(ctx, row)) if gradient is not None}
+    def of_row(*row: Tensor | None) -> dict[int, Tensor]:
+        found[:] = function(*row)
+        return {at: tensor for at, tensor in enumerate(found) if tensor is not None}
 
-    by_place = torch.func.vmap(of_row)(torch._remove_batch_dim(upstream, level, 0, 0))
-    gradients = map(by_place.get, range(len(ctx.needs_input_grad)))
-    return tuple([None if gradient is None else torch._add_batch_dim(gradient, 0, level) for gradient in gradients])
+    plain = [torch._remove_batch_dim(t, level, 0, 0) if b else t for t, b in zip(tensors, batched, strict=True)]
+    rows = torch.func.vmap(of_row, tuple([0 if b else None for b in batched]))(*plain)
+    return [torch._add_batch_dim(rows[at].contiguous(), 0, level) if at in rows else None for at in range(len(found))]
 
 
 class _Transformed(_Through):
@@ -111,16 +121,19 @@ class _Transformed(_Through):
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
         call, *values = inputs
-        _save(ctx, call, values, [output] if call.keeps_result else [])
+        _save(ctx, call, values, [output] if call.keeps_result else [], output)
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[int | None, ...], call: Any, *values: Tensor) -> tuple[Tensor, int]:
         batched = [dim is not None for dim in in_dims[1:]]
         moved = [v if dim is None else v.movedim(dim, 0) for v, dim in zip(values, in_dims[1:], strict=True)]
-        return call.over_batch(info.batch_size, moved, batched), 0
+        return call.over_batch(info.batch_size, moved, batched)
 
 
-def _save(ctx: Any, call: Differentiable, values: Sequence[Tensor], saved: Sequence[Tensor]) -> None:
-    """Save what the gradients need."""
+def _save(ctx: Any, call: Differentiable, values: Sequence[Tensor], saved: Sequence[Tensor], result: Tensor) -> None:
+    """Save what the gradients need and, in forward-mode AD, what the tangent needs."""
     ctx.call = call
     ctx.save_for_backward(*values, *saved)
+    if forward_ad._current_level >= 0:
+        ctx.set_materialize_grads(False)  # zeros for missing tangents would run kernels
+        ctx.save_for_forward(*values, result)

@@ -84,7 +84,7 @@ def _request(expr: str | Request, operands: Sequence[Any]) -> Request:
 
 
 def _compute_with_gradients(request: Request, operands: Sequence[Any], format: Format | str | None, out: Any) -> Any:
-    """compute() for operands that require grad.
+    """compute() for operands that require grad, have tangents, or take part in a transform of torch.func.
 
     Raises:
         UnsupportedError: ``out`` is given; gradients cannot flow into it.

@@ -15,6 +15,7 @@ from ..frontend.fused_problem import FusedRequest, valued
 from ..frontend.requests import NAMES
 from ..ir.format import COO, CSR
 from ..ir.index import accesses_in
+from ..tensors.modes import in_transform
 from ..tensors.sparse_tensor import SparseTensor
 from .adjoints import UPSTREAM, Adjoint, adjoint_of
 from .autograd import Differentiable, gradients_by_autograd, through
@@ -71,7 +72,7 @@ def fused_with_gradients(request: FusedRequest, operands: Sequence[Any], parts: 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Fused(Differentiable):
-    """A fused program; ``parts`` computes the result part by part, for double backward."""
+    """A fused program; ``parts`` computes the result part by part, for double backward and batched gradients."""
 
     adjoint: Adjoint
     patterns: Sequence[Any]
@@ -84,7 +85,7 @@ class _Fused(Differentiable):
     def gradients(
         self, values: Sequence[Tensor], saved: Sequence[Tensor], upstream: Tensor, needed: Sequence[bool]
     ) -> Sequence[Tensor | None]:
-        if torch.is_grad_enabled():
+        if torch.is_grad_enabled() or in_transform():
             return gradients_by_autograd(lambda views: self.parts(with_patterns(views, self.patterns)), values, upstream, needed)
         tensors: dict[str, Any] = dict(zip(self.adjoint.forward.returned, saved, strict=True)) | {UPSTREAM: upstream}
         tensors |= zip(NAMES, with_patterns(values, self.patterns), strict=False)

@@ -7,9 +7,10 @@ For ``C[i,k] = A[i,j] * B[j,k]`` with gradient G of C, the gradient of B is ``G[
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import lru_cache, reduce
 from itertools import chain
 from math import prod
+from operator import add
 from typing import Any
 
 import torch
@@ -24,12 +25,13 @@ from ..frontend.gradient_requests import (
     EXTREMES,
     SEMIRINGS,
     SUMS,
-    batched_request,
+    Gradient,
     chooses,
     gradient_of,
     has_reduced,
     of_one_term,
     request_counting_ties,
+    tangent_of,
     value_of_request,
     without_diagonals,
 )
@@ -43,7 +45,8 @@ from ..tensors.modes import in_transform
 from ..tensors.packing import at_entries
 from ..tensors.pattern import Pattern
 from ..tensors.sparse_tensor import SparseTensor
-from .autograd import Differentiable, no_forward_mode, through
+from .autograd import Differentiable, through
+from .batches import batched_call, pattern_of_row
 from .dense_requests import value_of, with_order
 from .operands import STRIDED, has_tangents, readable
 from .results import in_format, semiring_zero
@@ -87,7 +90,7 @@ def differentiable(request: Request, operands: Sequence[Any], format: Format | s
     """
     if not has_reduced(request) and request.op not in ("=", CONSTANT):
         request = of_one_term(request)
-    if request.op == "*=" and wanted(operands):
+    if request.op == "*=" and (wanted(operands) or (forward_ad._current_level >= 0 and has_tangents(operands))):
         return _in_format(multiplied(request, operands, format, compute), format, request)
     if request.op not in (*SUMS, *EXTREMES, CONSTANT, "*="):
         raise UnsupportedError(f"{request.op} reductions have no gradient: pass x.detach(), or A.with_values(A.values.detach())")
@@ -98,8 +101,6 @@ def differentiable(request: Request, operands: Sequence[Any], format: Format | s
         extents_of(request, [Operand(o.format if isinstance(o, SparseTensor) else dense(o.ndim), tuple(o.shape), "") for o in operands])
         operands = [_diagonal(o, letters) for o, letters in zip(operands, names, strict=True)]
         request = without_diagonals(request)
-    if forward_ad._current_level >= 0 and has_tangents(operands):
-        raise no_forward_mode()
     call = DifferentiableCall(request, format, operands, compute)
     values = through(call, map(_values, operands))
     return values if call.result is None else SparseTensor.trusted(call.result, values)
@@ -248,33 +249,51 @@ class DifferentiableCall(Differentiable):
             upstream = self.shares(result, upstream, values)
         return [self.gradient(at, upstream, values, result) if is_needed else None for at, is_needed in enumerate(needed)]
 
-    def again(self, values: Sequence[Tensor]) -> Any:
-        """The differentiable result of the same request for other values."""
-        result = differentiable(self.request, with_patterns(values, self.patterns), self.format, self.compute)
-        if isinstance(result, SparseTensor):
-            self.result = result.pattern
-        return result
+    def over_batch(self, size: int, values: Sequence[Tensor], batched: Sequence[bool]) -> tuple[Tensor, int]:
+        """The results for a batch from one kernel, and their dimension of the batch; it is the first one of the ``batched`` values."""
+        call = batched_call(self.request, self.format, values, self.patterns, self.shapes, size, batched)
+        result = differentiable(call.request, call.operands, call.format, self.compute)
+        if isinstance(result, Tensor):
+            return result, call.place
+        self.result = pattern_of_row(result.pattern, size, self.patterns)
+        return result._values.reshape(self.result.nnz, size), 1
 
-    def over_batch(self, size: int, values: Sequence[Tensor], batched: Sequence[bool]) -> Tensor:
-        """The results for a batch, like ``torch.func.vmap``; the first dimension of the ``batched`` values is the batch.
+    def tangent(self, values: Sequence[Tensor], result: Tensor, tangents: Sequence[Tensor | None]) -> Tensor | None:
+        """The tangent of the result, or of its values if it is sparse: the sum of the parts that the operands' tangents cause."""
+        found = [self.part_of_tangent(at, t, values, result) for at, t in enumerate(tangents) if t is not None]
+        parts = [part for part in found if part is not None]
+        if not parts:
+            return None
+        total = reduce(add, parts)
+        return self.shares(result, total, values) if self.keeps_result else total
 
-        If only dense operands of a product are batched, one call computes all results; otherwise, each row of the batch takes a call.
-        """
-        plain = self.request.value is None and not any(b and p is not None for b, p in zip(batched, self.patterns, strict=True))
-        if plain and self.result is None and (request := batched_request(self.request, tuple(batched))) is not None:
-            result: Tensor = differentiable(request, with_patterns(values, self.patterns), "dense", self.compute)
-            return result
-        if not size:  # empty batch: a row of zeros determines the shape
-            row = _values(self.again([v.new_zeros(v.shape[1:]) if b else v for v, b in zip(values, batched, strict=True)]))
-            return row.new_empty((0, *row.shape))
-        rows = [[v[at] if b else v for v, b in zip(values, batched, strict=True)] for at in range(size)]
-        return torch.stack([_values(self.again(row)) for row in rows])
+    def part_of_tangent(self, at: int, tangent: Tensor, values: Sequence[Tensor], result: Tensor) -> Tensor | None:
+        """The part of the result's tangent that one operand's tangent causes; None if it is 0."""
+        present = frozenset(self.annihilating()) if self.request.op in SEMIRINGS else frozenset()
+        is_sparse = self.result is not None and not self.result.format.is_full
+        part = tangent_of(self.request, at, is_sparse, self.stretched(), present)
+        if part is None:
+            return None
+        moved = self.tensor(at, tangent)
+        if part.request is self.request:
+            found = self.compute(part.request, [moved if k == at else self.tensor(k, v) for k, v in enumerate(values)], self.format)
+            return found if self.result is None else as_stored(found, self.result)
+        inputs = [moved, *[self.of_result(result)] * self.keeps_result, *self.read_by(part, values, tangent.dtype)]
+        if is_sparse:
+            inputs.append(self.of_result(result.detach()))
+        elif self.request.mask is not None:
+            inputs.append(self.tensor(self.request.mask, values[self.request.mask].detach()))
+        extents, names = self.extents(), self.request.subscripts.result
+        return self.values_of(part, inputs, names, [extents[name] for name in names], self.result)
 
     def tensor(self, at: int, values: Tensor) -> SparseTensor | Tensor:
-        """An operand rebuilt from its values, conjugated if complex."""
+        """An operand rebuilt from its values."""
         pattern = self.patterns[at]
-        values = values.conj() if values.is_complex() else values
         return values if pattern is None else SparseTensor(pattern, values)
+
+    def of_result(self, values: Tensor) -> SparseTensor | Tensor:
+        """A tensor like the result, rebuilt from its values."""
+        return values if self.result is None else SparseTensor(self.result, values)
 
     def extents(self) -> dict[str, int]:
         """The size of each index."""
@@ -294,7 +313,7 @@ class DifferentiableCall(Differentiable):
     def gradient(self, at: int, upstream: Tensor, values: Sequence[Tensor], result: Tensor | None) -> Tensor | None:
         """The gradient of a dense operand, or of the values of a sparse one; None if it is 0."""
         names, pattern = self.request.subscripts.operands[at], self.patterns[at]
-        extents, stretched = self.extents(), self.stretched()
+        stretched = self.stretched()
         shared = frozenset(k for k, p in enumerate(self.patterns) if self.result is not None and p is self.result)
         is_sparse = pattern is not None and not pattern.format.is_full
         present = frozenset(self.annihilating()) if self.request.op in SEMIRINGS else frozenset()
@@ -305,20 +324,29 @@ class DifferentiableCall(Differentiable):
             return None
         if adjoint.folded:
             upstream = upstream * prod((values[k].conj() for k in adjoint.folded[1:]), start=values[adjoint.folded[0]].conj())
-        operands: list[Any] = [upstream if self.result is None else SparseTensor(self.result, upstream)]
-        if result is not None:
-            operands.append(result if self.result is None else SparseTensor(self.result, result))
-        operands += [self.tensor(k, values[k]) for k in adjoint.reads]
-        operands += [self.tensor(k, torch.ones_like(values[k], dtype=upstream.dtype)) for k in adjoint.present]
-        if adjoint.masked and pattern is not None:
-            operands.append(SparseTensor(pattern, values[at].detach()))  # only its pattern is read
-        gradient = self.compute(adjoint.request, operands, None if is_sparse else "dense")
-        if isinstance(gradient, Tensor):
-            sizes = [size if name in adjoint.kept else 1 for name, size in zip(names, self.shapes[at], strict=True)]
-            gradient = gradient.reshape(sizes).expand(self.shapes[at])  # constant along the other dimensions
-        found_values = gradient if pattern is None else as_stored(gradient, pattern)
-        scale = prod(extents[name] for name in adjoint.repeated)
-        return found_values * scale if scale != 1 else found_values
+        values = [value.conj() if value.is_complex() else value for value in values]
+        inputs = [self.of_result(upstream), *([] if result is None else [self.of_result(result)])]
+        inputs += self.read_by(adjoint, values, upstream.dtype)
+        inputs += [self.tensor(at, values[at].detach())] if adjoint.masked else []  # only its pattern is read
+        return self.values_of(adjoint, inputs, names, self.shapes[at], pattern)
+
+    def read_by(self, part: Gradient, values: Sequence[Tensor], dtype: torch.dtype) -> list[SparseTensor | Tensor]:
+        """The operands that a gradient or a part of a tangent reads, and ones where other operands are present."""
+        present = [self.tensor(k, torch.ones_like(values[k], dtype=dtype)) for k in part.present]
+        return [self.tensor(k, values[k]) for k in part.reads] + present
+
+    def values_of(
+        self, part: Gradient, inputs: Sequence[Any], names: Sequence[str], shape: Sequence[int], pattern: Pattern | None
+    ) -> Tensor:
+        """Compute a gradient, or a part of a tangent, with these indices and this shape; return its values in ``pattern``."""
+        is_sparse = pattern is not None and not pattern.format.is_full and len(part.kept) == len(names)
+        found = self.compute(part.request, inputs, None if is_sparse else "dense")
+        if isinstance(found, Tensor):
+            sizes = [size if name in part.kept else 1 for name, size in zip(names, shape, strict=True)]
+            found = found.reshape(sizes).expand(tuple(shape))  # constant along the other dimensions
+        stored = found if pattern is None else as_stored(found, pattern)
+        scale = prod(self.extents()[name] for name in part.repeated)
+        return stored * scale if scale != 1 else stored
 
     def shares(self, result: Tensor, upstream: Tensor, values: Sequence[Tensor]) -> Tensor:
         """Divide the upstream gradient of each maximum or minimum by the number of terms that attain it."""

@@ -18,7 +18,7 @@ from ..ir.padded import Bitmap, Outside
 from ..programs.tracing import Traced, traced_call
 from ..tensors.arrays import check_values
 from ..tensors.graph_breaks import graph_break
-from ..tensors.modes import as_numpy, check_not_traced
+from ..tensors.modes import as_numpy, check_not_traced, in_transform, made_outside, unlifted
 from ..tensors.packing import check_order, coordinates
 from ..tensors.parameter import unwrapped
 from ..tensors.sparse_tensor import SparseTensor
@@ -99,7 +99,15 @@ def _check_dense(tensor: Any) -> None:
 
 
 def _sparsify_dense(tensor: torch.Tensor, sparsifier: Any, format: Format) -> SparseTensor:
-    """Sparsify a dense tensor, without a mask if the sparsifier needs none."""
+    """Sparsify a dense tensor, without a mask if the sparsifier needs none.
+
+    Raises:
+        UnsupportedError: ``vmap`` batches the tensor, so that it has no single pattern.
+    """
+    if in_transform():
+        plain = unlifted(tensor).detach()
+        stored = made_outside(lambda: _sparsify_dense(plain, sparsifier, format))
+        return with_entries(stored, others_at(stored, tensor))
     if isinstance(sparsifier, threshold) and (result := outside(tensor, sparsifier, format)) is not None:
         return result
     ref = sparsifier.ref if isinstance(sparsifier, same_pattern) else None
@@ -155,7 +163,8 @@ def outside(tensor: torch.Tensor, chosen: threshold, format: Format) -> SparseTe
 
 def _sparsify_stored(A: SparseTensor, sparsifier: Any, format: Format | None) -> SparseTensor:
     """Sparsify a sparse tensor: keep some of its stored entries."""
-    kept = kept_of(A, sparsifier, lambda A: densified(A, f"sparsify with {type(sparsifier).__name__}"))
+    plain = SparseTensor.trusted(A.pattern, unlifted(A._values))
+    kept = made_outside(lambda: kept_of(plain, sparsifier, lambda A: densified(A, f"sparsify with {type(sparsifier).__name__}")))
     wanted = format or _format(sparsifier, A.ndim) or CSR
     target = A.format if format is None and wanted == CSR else wanted
     return from_coo(coordinates(A.pattern)[:, kept], values_of(A)[kept], A.shape, target)

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 from torch._C._functorch import get_unwrapped, is_batchedtensor, is_functorch_wrapped_tensor
+from torch.autograd import forward_ad
 from torch.nn import Parameter
 from torch.overrides import _get_current_function_mode_stack
 from torch.utils._device import DeviceContext
@@ -142,6 +143,11 @@ def check_not_traced() -> None:
         tracer = "make_fx(pre_dispatch=True)"
     elif in_transform() and FUNCTIONALIZE in [interpreter.key() for interpreter in torch._C._functorch.get_interpreter_stack() or ()]:
         tracer = "torch.func.functionalize"
+    if tracer == "make_fx" and forward_ad._current_level >= 0:
+        raise UnsupportedError(
+            "a kernel of numscorch within torch.func.linearize or make_fx, which records torch's operators only: use torch.func.jvp for "
+            "each tangent, as in torch.func.jvp(function, (x,), (tangent,))"
+        )
     if tracer is not None:
         raise UnsupportedError(
             f"a kernel of numscorch within {tracer}, which records torch's operators only: use torch.compile or torch.export, which know "

@@ -21,7 +21,7 @@ from ..ir.levels import Compressed, Dense, Singleton
 from ..machine import memory
 from ..schedule import tuning
 from .coordinate_order import are_new, sorting
-from .modes import as_numpy, made_outside
+from .modes import as_numpy, in_transform, made_outside
 from .pattern import Pattern
 
 EACH = 4  # smallest size of a value or a coordinate, in bytes
@@ -272,7 +272,17 @@ def at_positions(pattern: Pattern, entries: torch.Tensor) -> torch.Tensor:
     tensor([0, 0, 5, 7, 0, 0])
     """
     positions = _positions(pattern)
-    return entries if positions is None else entries.new_zeros(pattern.nnz).index_copy_(0, torch.from_numpy(positions), entries)
+    return entries if positions is None else placed(entries, torch.from_numpy(positions), pattern.nnz)
+
+
+def placed(values: torch.Tensor, places: torch.Tensor, count: int) -> torch.Tensor:
+    """A tensor with ``count`` elements: the values at these places, and zeros elsewhere.
+
+    >>> placed(torch.tensor([5, 7]), torch.tensor([2, 0]), 4)
+    tensor([7, 0, 5, 0])
+    """
+    zeros = values.new_zeros(count)
+    return zeros.index_copy(0, places, values) if in_transform() else zeros.index_copy_(0, places, values)  # vmap would loop
 
 
 def at_entries(pattern: Pattern, function: Callable[..., torch.Tensor], *values: torch.Tensor) -> torch.Tensor:

@@ -291,11 +291,12 @@ def test_gradients_of_torchs_tensors() -> None:
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch uses torch.jit, which is deprecated
-def test_forward_mode_is_refused_as_by_einsum() -> None:
+def test_tangents() -> None:
     plan = ns.plan("ij,jk->ik", A, X)
     plan(A, X)
-    with forward_ad.dual_level(), pytest.raises(ns.UnsupportedError, match="tangent"):
-        plan(A, forward_ad.make_dual(X, X))
+    with forward_ad.dual_level():
+        tangent = forward_ad.unpack_dual(plan(A, forward_ad.make_dual(X, 2 * X))).tangent
+    torch.testing.assert_close(tangent, 2 * D @ X)
 
 
 def test_vmap_and_other_transforms() -> None:

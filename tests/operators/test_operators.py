@@ -110,13 +110,14 @@ def test_index_memory_may_move(A: ns.SparseTensor) -> None:
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning:torch.*")  # torch warns when it creates its first dual tensor
-def test_forward_mode_tangents_are_refused_not_dropped(A: ns.SparseTensor) -> None:
+def test_forward_mode_tangents(A: ns.SparseTensor) -> None:
     from torch.autograd import forward_ad
 
     with forward_ad.dual_level():
         dual = forward_ad.make_dual(torch.ones(3), torch.ones(3))
-        with pytest.raises(ns.UnsupportedError, match="forward-mode tangent"):
-            A @ dual
+        tangent = forward_ad.unpack_dual(A @ dual).tangent
+        assert tangent is not None
+        assert torch.equal(tangent, D @ torch.ones(3))
         assert torch.equal(A @ torch.ones(3), D @ torch.ones(3))
 
 

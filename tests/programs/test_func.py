@@ -89,14 +89,6 @@ def test_vmap_over_an_empty_batch(A: ns.SparseTensor) -> None:
     assert vmap(lambda values: A.with_values(values).sum(1))(empty).shape == (0, A.shape[0])
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch warns when it registers its rules
-def test_forward_mode_is_refused(A: ns.SparseTensor) -> None:
-    with torch.autograd.forward_ad.dual_level():
-        dual = torch.autograd.forward_ad.make_dual(X, X)
-        with pytest.raises(ns.UnsupportedError, match="forward-mode tangent"):
-            ns.einsum("ij,jk->ik", A, dual)
-
-
 @pytest.mark.parametrize("layout", ["to_sparse_csr", "to_sparse_coo"])
 def test_native_leaves_have_gradients_of_their_own_layout(layout: str, interpreted: None) -> None:
     native = getattr(D, layout)().requires_grad_()

@@ -1,4 +1,4 @@
-"""Gradients of random einsums and statements in all formats, compared with torch on dense operands."""
+"""Gradients, tangents and batches of random einsums and statements in all formats, compared with torch on dense operands."""
 
 from __future__ import annotations
 
@@ -11,10 +11,14 @@ from cases import random_case
 from dense_values import as_dense
 from scale import scaled
 from statements import random_statement
+from torch.autograd import forward_ad
+from torch.func import vmap
 
 import numscorch as ns
 from numscorch.runtime.plans import uncompiled
 from numscorch.schedule import tuning
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch warns when it registers rules of forward-mode AD
 
 Operands = dict[str, Any]
 
@@ -68,6 +72,43 @@ def compare(call: Any, operands: Operands, format: ns.Format | None, description
         if isinstance(operand, ns.SparseTensor):
             gradient, expected_gradient = operand.with_values(gradient).to_dense(), at_entries(operand, expected_gradient)
         np.testing.assert_allclose(gradient, expected_gradient, rtol=1e-9, atol=1e-9, err_msg=f"{name} of {description}")
+    compare_batches(call, operands, format if isinstance(output, ns.SparseTensor) else None, description)
+    if "fmax" not in description:  # torch's tangents and gradients of fmax differ at ties
+        compare_tangents(call, operands, format if isinstance(output, ns.SparseTensor) else None, description)
+
+
+def compare_tangents(call: Any, operands: Operands, format: ns.Format | None, description: str) -> None:
+    """Check that the tangent of the result equals torch's, for tangents of all operands at once."""
+    numbers = np.random.default_rng(2)
+    inputs, full = {}, {}
+    with forward_ad.dual_level():
+        for name, operand in operands.items():
+            inputs[name] = full[name] = operand
+            if isinstance(operand, int):  # the size of an index
+                continue
+            leaf = (operand.values if isinstance(operand, ns.SparseTensor) else operand).double().clone()
+            leaf = forward_ad.make_dual(leaf, torch.from_numpy(numbers.integers(-3, 4, tuple(leaf.shape)).astype(np.float64)))
+            inputs[name] = operand.with_values(leaf) if isinstance(operand, ns.SparseTensor) else leaf
+            full[name] = as_dense(inputs[name])
+        found, expected = (forward_ad.unpack_dual(as_dense(call(*args))) for args in ((inputs, format), (full, None)))
+    np.testing.assert_allclose(found.primal, expected.primal, err_msg=description)
+    tangents = (torch.zeros_like(dual.primal) if dual.tangent is None else dual.tangent for dual in (found, expected))
+    np.testing.assert_allclose(*tangents, rtol=1e-9, atol=1e-9, err_msg=f"tangent of {description}")
+
+
+def compare_batches(call: Any, operands: Operands, format: ns.Format | None, description: str) -> None:
+    """Check that vmap computes what separate calls compute; every third operand is the same in all calls."""
+    leaves = {name: leaf.detach() for name, leaf in leaves_of(operands)[1].items()}
+    batched = {name: None if at % 3 == 2 else 0 for at, name in enumerate(leaves)}
+
+    def result(row: dict[str, torch.Tensor]) -> torch.Tensor:
+        named = {name: o.with_values(row[name]) if isinstance(o, ns.SparseTensor) else row.get(name, o) for name, o in operands.items()}
+        return as_dense(call(named, format))
+
+    rows = [{name: leaf if batched[name] is None else leaf * factor for name, leaf in leaves.items()} for factor in (1, -2)]
+    batch = {name: leaf if batched[name] is None else torch.stack([row[name] for row in rows]) for name, leaf in leaves.items()}
+    expected = torch.stack(list(map(result, rows)))
+    np.testing.assert_allclose(vmap(result, (batched,))(batch), expected, rtol=1e-9, atol=1e-9, err_msg=f"batch of {description}")
 
 
 @pytest.mark.parametrize("part", range(4))
