@@ -11,6 +11,7 @@ from .graph_attention import GATConv
 from .graph_convolutions import GCNConv, GINConv, SAGEConv
 from .moe import MoE
 from .sparse_layers import SparseConv2d, SparseLinear, SparseMultiheadAttention
+from .stock import dense_weight, sparse_weight
 
 __all__ = [
     "GATConv",
@@ -27,9 +28,11 @@ __all__ = [
     "SparseMultiheadAttention",
     "SparseParameter",
     "SparseTransformerEncoderLayer",
+    "dense_weight",
     "functional",
     "graphs",
     "patterns",
+    "sparse_weight",
 ]
 
 publish(globals())

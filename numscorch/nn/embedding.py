@@ -260,24 +260,40 @@ class SparseEmbedding(WithSparseWeight):
             OperandError: the indices are not of type int32 or int64.
             RangeError: an index is out of range.
         """
-        check_indices(input)
-        rows = self._rows(input.reshape(-1)).reshape(*input.shape, self.embedding_dim)
-        return rows if self.padding_idx is None else torch.where((input == self.padding_idx)[..., None], rows.detach(), rows)
-
-    def _rows(self, numbers: torch.Tensor) -> torch.Tensor:
-        """Return the embeddings of a vector of indices, (n, embedding_dim)."""
-        if torch.compiler.is_compiling():
-            from .lookup import lookup_rows  # deferred: it imports torch's compiler
-
-            return lookup_rows(numbers, self.weight.tensor)
-        table = self.weight.tensor
-        with torch.autocast("cpu", enabled=False):
-            return einsum(PRODUCT, ones_at(numbers, table), table, format=dense(2))
+        return embedded(input, self.weight.tensor, self.padding_idx)
 
     def extra_repr(self) -> str:
         """Return the sizes, the density and the format that ``repr`` shows."""
         padding = "" if self.padding_idx is None else f", padding_idx={self.padding_idx}"
         return f"{self.num_embeddings}, {self.embedding_dim}{padding}, {self._weight_summary()}"
+
+
+def embedded(input: torch.Tensor, table: SparseTensor, padding_idx: int | None) -> torch.Tensor:
+    """Look up rows of a sparse table; the rows of ``padding_idx`` pass on no gradient.
+
+    Raises:
+        OperandError: the indices are not of type int32 or int64.
+        RangeError: an index is out of range.
+
+    >>> import numscorch as ns
+    >>> embedded(torch.tensor([2, 0]), ns.eye(3, format=ns.CSR), None)
+    tensor([[0., 0., 1.],
+            [1., 0., 0.]])
+    """
+    check_indices(input)
+    rows = _rows(input.reshape(-1), table).reshape(*input.shape, table.shape[1])
+    return rows if padding_idx is None else torch.where((input == padding_idx)[..., None], rows.detach(), rows)
+
+
+def _rows(numbers: torch.Tensor, table: SparseTensor) -> torch.Tensor:
+    """Return the rows of a vector of indices, (n, embedding_dim)."""
+    if torch.compiler.is_compiling():
+        from .lookup import lookup_rows  # deferred: it imports torch's compiler
+
+        return lookup_rows(numbers, table)
+    with torch.autocast("cpu", enabled=False):
+        rows: torch.Tensor = einsum(PRODUCT, ones_at(numbers, table), table, format=dense(2))
+        return rows
 
 
 def checked_padding(padding_idx: int | None, num_embeddings: int) -> int | None:

@@ -20,7 +20,9 @@ from ..tensors.sparse_tensor import SparseTensor
 from .functional import mask_bias
 from .weights import WeightsFirst, WithSparseWeight, check_attention, check_dtype
 
-Pair = int | tuple[int, int]
+Sizes = tuple[int, int]  # height and width
+Sides = tuple[int, int, int, int]  # left, right, top and bottom
+Pair = int | Sizes
 
 
 class SparseLinear(WithSparseWeight):
@@ -201,7 +203,7 @@ class SparseConv2d(WithSparseWeight):
             _pair(name, value, 1) for name, value in (("kernel_size", kernel_size), ("stride", stride), ("dilation", dilation))
         )
         self.padding = padding if isinstance(padding, str) else _pair("padding", padding, 0)
-        self._sides = _sides(self.padding, self.kernel_size, self.stride, self.dilation)
+        self._sides = sides_of(self.padding, self.kernel_size, self.stride, self.dilation)
         height, width = self.kernel_size
         shape, axes = (out_channels, in_channels * height * width), "(out_channels, in_channels * kernel height * kernel width)"
         self._make_weight(shape, axes, density, pattern, format, dtype, device, bias)
@@ -245,35 +247,12 @@ class SparseConv2d(WithSparseWeight):
             raise SizeError(f"input has shape {tuple(input.shape)}, but the layer takes (N, {self.in_channels}, H, W), or without N")
         check_dtype(self, self.weight.values, input)
         batch = input if input.ndim == 4 else input[None]
-        sizes = self._sizes(batch.shape[2], batch.shape[3])
-        output: torch.Tensor = einsum("ok,nkl->nol", self.weight.tensor, self._unfolded(batch))
+        columns, sizes = unfolded(batch, self.kernel_size, self.stride, self._sides, self.dilation)
+        output: torch.Tensor = einsum("ok,nkl->nol", self.weight.tensor, columns)
         if self.bias is not None:
             output = output + self.bias.to(output.dtype)[:, None]
         output = output.unflatten(2, sizes)
         return output if input.ndim == 4 else output[0]
-
-    def _unfolded(self, batch: torch.Tensor) -> torch.Tensor:
-        """Return the unfolded input (im2col), (N, in_channels * height * width, kernel positions)."""
-        if self.kernel_size == self.stride == (1, 1) and not any(self._sides):
-            return batch.flatten(2)
-        left, right, top, bottom = self._sides
-        is_symmetric = (left, top) == (right, bottom)
-        padded = batch if is_symmetric else pad(batch, self._sides)
-        columns = unfold(padded, self.kernel_size, self.dilation, (top, left) if is_symmetric else 0, self.stride)
-        if not torch.compiler.is_compiling():
-            note("copy", f"the unfolded input {tuple(columns.shape)} of SparseConv2d", columns.nbytes)
-        return columns
-
-    def _sizes(self, height: int, width: int) -> tuple[int, int]:
-        left, right, top, bottom = self._sides
-        windows = zip((height + top + bottom, width + left + right), self.kernel_size, self.stride, self.dilation, strict=True)
-        sizes = [(size - dilation * (kernel - 1) - 1) // stride + 1 for size, kernel, stride, dilation in windows]
-        if min(sizes) < 1:
-            raise SizeError(
-                f"a kernel of {self.kernel_size}, dilation {self.dilation}, doesn't fit an input of {height} x {width} "
-                f"with padding {self.padding}: pad more, or use a smaller kernel"
-            )
-        return sizes[0], sizes[1]
 
     def extra_repr(self) -> str:
         """Return the sizes, the density and the format that ``repr`` shows."""
@@ -409,7 +388,11 @@ class SparseMultiheadAttention(WeightsFirst, torch.nn.MultiheadAttention):
                 "is_causal=True is a hint about attn_mask: give a mask, such as Transformer.generate_square_subsequent_mask(L)"
             )
         is_batched, is_sequence_first = query.ndim == 3, query.ndim == 3 and not self.batch_first
-        q, k, v = (self._heads(projected, is_sequence_first) for projected in self._projected(query, key, value))
+        weight = unwrapped(self.in_proj_weight)
+        for tensor in (query, key, value):
+            check_dtype(self, weight, tensor)
+        projections = projected(query, key, value, weight, self.in_proj_bias)
+        q, k, v = (self._heads(projection, is_sequence_first) for projection in projections)
         mask = _combined_mask(attn_mask, key_padding_mask, q)
         weights = None
         if need_weights:
@@ -422,16 +405,6 @@ class SparseMultiheadAttention(WeightsFirst, torch.nn.MultiheadAttention):
             attended = scaled_dot_product_attention(q, k, v, mask, self.dropout if self.training else 0.0)
         output: torch.Tensor = self.out_proj(attended.transpose(1, 2).flatten(2))
         return output.transpose(0, 1) if is_sequence_first else output if is_batched else output[0], weights
-
-    def _projected(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """Project queries, keys and values: multiply each distinct input once by the whole weight, and take thirds of the products."""
-        weight = unwrapped(self.in_proj_weight)
-        projections: dict[int, tuple[torch.Tensor, ...]] = {}
-        for tensor in (query, key, value):
-            if id(tensor) not in projections:
-                check_dtype(self, weight, tensor)
-                projections[id(tensor)] = linear(tensor, weight, self.in_proj_bias).chunk(3, -1)
-        return projections[id(query)][0], projections[id(key)][1], projections[id(value)][2]
 
     def _heads(self, projected: torch.Tensor, is_sequence_first: bool) -> torch.Tensor:
         """Split a projection into heads, (N, heads, L, head size)."""
@@ -453,6 +426,17 @@ class SparseMultiheadAttention(WeightsFirst, torch.nn.MultiheadAttention):
         return attention
 
 
+def projected(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, weight: Any, bias: torch.Tensor | None
+) -> tuple[torch.Tensor, ...]:
+    """Project queries, keys and values: multiply each distinct input once by the whole weight, and take thirds of the products."""
+    projections: dict[int, tuple[torch.Tensor, ...]] = {}
+    for tensor in (query, key, value):
+        if id(tensor) not in projections:
+            projections[id(tensor)] = linear(tensor, weight, bias).chunk(3, -1)
+    return projections[id(query)][0], projections[id(key)][1], projections[id(value)][2]
+
+
 def _combined_mask(attn_mask: torch.Tensor | None, key_padding_mask: torch.Tensor | None, q: torch.Tensor) -> torch.Tensor | None:
     """Combine both masks into a bias that broadcasts to the scores (N, heads, L, S)."""
     if attn_mask is not None:
@@ -464,6 +448,39 @@ def _combined_mask(attn_mask: torch.Tensor | None, key_padding_mask: torch.Tenso
     return padding if attn_mask is None else attn_mask + padding
 
 
+def unfolded(batch: torch.Tensor, kernel: Sizes, stride: Sizes, sides: Sides, dilation: Sizes) -> tuple[torch.Tensor, Sizes]:
+    """Unfold images (im2col).
+
+    Args:
+        batch: the images (N, channels, H, W).
+        kernel, stride, dilation: of the convolution.
+        sides: the padding on the left, right, top and bottom.
+
+    Returns:
+        the unfolded images (N, channels * kernel height * kernel width, kernel positions), and the height and width of the output.
+
+    Raises:
+        SizeError: the kernel exceeds the padded images.
+    """
+    height, width = batch.shape[2:]
+    left, right, top, bottom = sides
+    windows = zip((height + top + bottom, width + left + right), kernel, stride, dilation, strict=True)
+    rows, columns = ((size - step * (length - 1) - 1) // stride + 1 for size, length, stride, step in windows)
+    if min(rows, columns) < 1:
+        raise SizeError(
+            f"a kernel of {kernel}, dilation {dilation}, doesn't fit an input of {height} x {width} "
+            f"with padding {sides} (left, right, top, bottom): pad more, or use a smaller kernel"
+        )
+    if kernel == stride == (1, 1) and not any(sides):
+        return batch.flatten(2), (rows, columns)
+    is_symmetric = (left, top) == (right, bottom)
+    padded = batch if is_symmetric else pad(batch, sides)
+    result = unfold(padded, kernel, dilation, (top, left) if is_symmetric else 0, stride)
+    if not torch.compiler.is_compiling():
+        note("copy", f"the unfolded input {tuple(result.shape)} of a sparse convolution", result.nbytes)
+    return result, (rows, columns)
+
+
 def _pair(name: str, value: object, minimum: int) -> tuple[int, int]:
     """Return a pair of sizes; one integer counts for both."""
     sizes = tuple(value) if isinstance(value, tuple | list) else (value, value)
@@ -472,12 +489,10 @@ def _pair(name: str, value: object, minimum: int) -> tuple[int, int]:
     return sizes
 
 
-def _sides(
-    padding: tuple[int, int] | str, kernel: tuple[int, int], stride: tuple[int, int], dilation: tuple[int, int]
-) -> tuple[int, int, int, int]:
+def sides_of(padding: Sizes | str, kernel: Sizes, stride: Sizes, dilation: Sizes) -> Sides:
     """Return the padding on the left, right, top and bottom, in the order of torch.nn.functional.pad.
 
-    >>> _sides("same", (3, 4), (1, 1), (1, 1))
+    >>> sides_of("same", (3, 4), (1, 1), (1, 1))
     (1, 2, 1, 1)
     """
     if padding == "same":

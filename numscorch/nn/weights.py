@@ -18,6 +18,7 @@ from ..sparsifiers.patterned import structured
 from ..sparsifiers.sparsify import Sparsifier, sparsify
 from ..tensors.arrays import as_tensor
 from ..tensors.parameter import PRUNE, SparseParameter
+from ..tensors.pattern_module import take_dense
 from ..tensors.sparse_tensor import SparseTensor
 
 CLOSE = 1e-3  # absolute tolerance between a requested density and that of an n:m format
@@ -74,6 +75,22 @@ class WeightsFirst(torch.nn.Module):
 
     def _sparse_weights(self) -> list[SparseParameter]:
         return [child for child in self._modules.values() if isinstance(child, SparseParameter)]
+
+    def _load_from_state_dict(
+        self,
+        state_dict: dict[str, Any],
+        prefix: str,
+        local_metadata: dict[str, Any],
+        strict: bool,
+        missing_keys: list[str],
+        unexpected_keys: list[str],
+        error_msgs: list[str],
+    ) -> None:
+        """Load as torch does; the state may also be that of the dense module, if the nonzeros of its weights lie in the patterns."""
+        for name, child in self._modules.items():
+            if isinstance(child, SparseParameter) and f"{prefix}{name}" in state_dict:
+                take_dense(state_dict, f"{prefix}{name}", f"{prefix}{name}.values", child.pattern, unexpected_keys)
+        super()._load_from_state_dict(state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs)
 
 
 class WithSparseWeight(WeightsFirst):

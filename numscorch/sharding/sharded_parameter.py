@@ -9,6 +9,7 @@ import torch
 from ..errors import NumscorchError, UnsupportedError
 from ..tensors.parameter import SparseParameter
 from ..tensors.pattern import Pattern
+from ..tensors.pattern_module import Description, description_of
 from .layout import CRD, POS, VALUES, Layout, state_of, values_of_state
 from .tensor import ShardedSparseTensor
 
@@ -74,6 +75,11 @@ class ShardedSparseParameter(SparseParameter):
     def tensor(self) -> Any:
         """The sharded matrix of the current values."""
         return ShardedSparseTensor(self.layout, self.values)
+
+    @property
+    def _description(self) -> Description:
+        """The description of the whole matrix."""
+        return description_of(self.pattern, tuple(self.shape), self.nnz)
 
     # torch looks up the names of a state as attributes
     level1_pos = property(lambda self: self.pattern.arrays[1][0], doc="The row starts of the local pattern.")

@@ -16,8 +16,9 @@ from ..errors import FormatError, OperandError, SizeError, UnsupportedError
 from ..ir.format import Format, as_format
 from ..sparsifiers.base import near
 from ..sparsifiers.entrywise import same_pattern
-from ..tensors.parameter import SparseParameter, facts_of
+from ..tensors.parameter import SparseParameter
 from ..tensors.pattern import Pattern
+from ..tensors.pattern_module import facts_of
 from ..tensors.sparse_tensor import SparseTensor
 from ..tensors.validate import checked_pattern
 from .checks import check_model, check_placed, naming

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from .arrays import as_operand
+from .module_attributes import Attribute
 
 NATIVE = frozenset((torch.Tensor, int, float, complex, bool))  # types of operands that need no conversion
 OPERATORS: dict[str, Callable[..., Any]] = {}  # operators by name; filled by the package operators, which imports this one
@@ -44,7 +45,7 @@ def _number(kind: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return lambda self: kind(OPERATORS["item"](self))
 
 
-class StoredValues:
+class StoredValues(Attribute):
     """Properties of a tensor that has ``values``, ``shape`` and ``nnz``."""
 
     __slots__ = ()

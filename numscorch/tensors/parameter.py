@@ -2,60 +2,45 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
-from zlib import crc32
 
-import numpy as np
 import torch
-from torch.nn.parallel import DistributedDataParallel
 
-from ..errors import FormatError, OperandError, PatternWarning, UnsupportedError
-from ..ir.format import Format, as_format
+from ..errors import OperandError, UnsupportedError
+from ..ir.format import Format
 from .arrays import converter
 from .distributed import HANDLERS
-from .ledgers import stack_level
 from .methods import PythonOperators
-from .pattern import Pattern, named_arrays
+from .pattern import Pattern
+from .pattern_module import PatternModule, unassigned
 from .sparse_tensor import DEVICES, SparseTensor
 from .suggestions import type_name
-from .validate import checked_pattern
 
-SIZES = "build the model with the sizes of the saved one"
 PRUNE = "torch.nn.utils.prune does not take sparse weights; prune further with ns.sparsify.GradualPruning"
 CONVERT = "load it into the dense module, then convert that with from_dense(module, sparsifier) or ns.sparsify.sparsify_model"
 NO_SCRIPT = (
     "of a sparse weight: TorchScript and ONNX's TorchScript exporter do not support sparse layers: use torch.export.export or "
     "torch.compile, or make the model dense first with ns.sparsify.densify_model(model)"
 )
+ADOPT = (
+    "call ns.sparsify.load_patterns(model, state, optimizer) first, load with assign=True, or load the state of the "
+    "pruner that changed it, such as RigL"
+)
 OF_VALUES = ("uniform_", "normal_", "fill_", "device", "is_meta")  # attributes taken from the values; torch.nn.init calls the methods
 FACTS = ("shape", "ndim", "dim", "size", "numel", "nnz", "density", "format", "dtype")  # attributes of a tensor that need no values
-ADOPT = "call ns.sparsify.load_patterns(model, state, optimizer) first, or load the state of the pruner that changed it, such as RigL"
 
 
-def _fingerprint(pattern: Pattern) -> tuple[list[int], int]:
-    """The write count of each index array, and a checksum of their contents. O(nnz), about as fast as a copy."""
-    checksum = 0
-    for array in pattern.views:
-        checksum = crc32(np.ascontiguousarray(array).data, checksum)
-    return _versions(pattern), checksum
-
-
-def _versions(pattern: Pattern) -> list[int]:
-    """The write count of each index array; 0 for inference tensors, which torch does not count."""
-    return [0 if array.is_inference() else array._version for level in pattern.arrays for array in level]
-
-
-class SparseParameter(torch.nn.Module):
+class SparseParameter(PatternModule):
     """A module that holds a SparseTensor: the values are its parameter, and the index arrays are its buffers.
 
     It has the attributes of the SparseTensor, and expressions accept it in place of the tensor.
 
     The ``state_dict`` has the values, the index arrays, and the format as text. All of them are tensors, so every file format for
     tensors can store them. A state can be loaded if it has the same pattern; otherwise, call
-    :func:`~numscorch.sparsify.load_patterns` first. The state of a model also has an empty tensor under the name of the weight. A
-    model with a dense weight of that name therefore rejects the state, even with ``strict=False``.
+    :func:`~numscorch.sparsify.load_patterns` first, or load with ``assign=True``, which also takes over the pattern. The state of a
+    model also has an empty tensor under the name of the weight. A model with a dense weight of that name therefore rejects the state,
+    even with ``strict=False``.
 
     Args:
         tensor: a SparseTensor of any format. Its pattern is shared. Its values become a ``torch.nn.Parameter`` that shares their memory.
@@ -74,9 +59,9 @@ class SparseParameter(torch.nn.Module):
     """
 
     __array_ufunc__ = None  # makes NumPy defer to the operators
+    NAME, ADOPT = "values", ADOPT
     TENSOR: ClassVar[Any] = SparseTensor
     values: torch.nn.Parameter
-    pattern: Pattern
 
     def __init__(self, tensor: SparseTensor, requires_grad: bool = True):
         if not isinstance(tensor, SparseTensor | SparseParameter):
@@ -86,20 +71,6 @@ class SparseParameter(torch.nn.Module):
         super().__init__()
         self.values = torch.nn.Parameter(tensor.values.detach(), requires_grad)
         self.hold(tensor.pattern)
-
-    def hold(self, pattern: Pattern) -> None:
-        """Replace the pattern; its index arrays become the buffers.
-
-        The values stay the same. :func:`~numscorch.sparsify.repattern` also moves the values, the gradient and the optimizer state.
-
-        Args:
-            pattern: the new pattern. It has the parameter's shape; its format may differ.
-        """
-        for name, _ in named_arrays(self.pattern) if "pattern" in vars(self) else ():
-            delattr(self, name)  # the new format may have other arrays
-        self.pattern, self._seen, self._is_told = pattern, _fingerprint(pattern), False
-        for name, array in named_arrays(pattern):
-            self.register_buffer(name, array)
 
     @property
     def tensor(self) -> SparseTensor:
@@ -137,47 +108,6 @@ class SparseParameter(torch.nn.Module):
             UnsupportedError: always.
         """
         raise UnsupportedError(f"torch.jit.script {NO_SCRIPT}")
-
-    def _follow(self) -> None:
-        """Detect index arrays that were written to, and replace the pattern and its derived data.
-
-        ``DistributedDataParallel`` writes to the buffers of each process, for example. A changed pattern causes a warning, except
-        in the forward pass of ``DistributedDataParallel``, which also writes the matching values.
-
-        Raises:
-            FormatError: the new index arrays violate the format.
-        """
-        versions, checksum = self._seen
-        if versions == _versions(self.pattern):
-            return
-        current = _fingerprint(self.pattern)
-        if current[1] != checksum:
-            try:
-                self.pattern = checked_pattern(self.pattern.format, self.pattern.shape, self.pattern.arrays)
-            except FormatError as error:
-                raise FormatError(f"{error}\n  {self._overwritten()}") from error
-            if not self._is_told and DistributedDataParallel._get_active_ddp_module() is None:
-                warnings.warn(self._overwritten(), PatternWarning, stacklevel=stack_level())
-                self._is_told = True
-        self._seen = current
-
-    def _overwritten(self) -> str:
-        """The text of the warning about overwritten index arrays."""
-        description = f"a sparse parameter ({self.pattern.format.name}, shape={self.pattern.shape})"
-        return (
-            f"the index arrays of {description} were overwritten with another pattern: its values belong to other entries, unless they "
-            "were overwritten too, as DistributedDataParallel does\n"
-            "  AveragedModel does this if the model's pattern changed, or with use_buffers=True: leave use_buffers out, and call "
-            "ns.sparsify.load_patterns(averaged.module, model.state_dict()) before averaged.update_parameters(model)"
-        )
-
-    def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> Any:
-        """Apply a function to the values, for ``to``, ``to_empty`` and others; index arrays only change in place, and stay on the CPU."""
-        held = {name: self._buffers[name] for name, _ in named_arrays(self.pattern) if name in self._buffers}
-        try:
-            return super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
-        finally:
-            self._buffers.update(held)
 
     @property
     def requires_grad(self) -> bool:
@@ -303,23 +233,11 @@ class SparseParameter(torch.nn.Module):
         """Return the text of the tensor that ``repr`` shows."""
         return f"{self._described!r}{' on meta' * self.values.is_meta}"
 
-    def __getstate__(self) -> dict[str, Any]:
-        """Exclude the fingerprint: copies and pickles have new arrays."""
-        return {name: value for name, value in vars(self).items() if name not in ("_seen", "_is_told")}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)  # type: ignore[no-untyped-call]
-        self._seen, self._is_told = _fingerprint(self.pattern), False
-
     def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
-        """Save the arrays, the format, and an empty tensor under the weight's name; add format and shape to the state's metadata."""
+        """Save the values, the arrays, the format, and an empty tensor under the weight's name."""
         super()._save_to_state_dict(destination, prefix, keep_vars)
         if prefix:
             destination[prefix[:-1]] = torch.empty(0, device="cpu")
-        metadata = getattr(destination, "_metadata", None)
-        if metadata is not None:
-            facts = {"format": self.pattern.format.name, "levels": str(self.pattern.format), "shape": tuple(self.shape)}
-            metadata.setdefault(prefix[:-1], {}).update(facts, nnz=self.nnz)
 
     def _load_from_state_dict(
         self,
@@ -331,85 +249,17 @@ class SparseParameter(torch.nn.Module):
         unexpected_keys: list[str],
         error_msgs: list[str],
     ) -> None:
-        """Load the values, and compare the index arrays without writing to them.
-
-        If the patterns differ, or the state has a dense weight, the values are not loaded. torch then raises an error, even with
-        ``strict=False``, as it does for a dense weight of another shape.
-        """
-        arrays = {prefix + name: array for name, array in named_arrays(self.pattern)}
-        state_arrays = {name: array for name, array in state_dict.items() if name.startswith(f"{prefix}level")}
-        values, description = state_dict.get(f"{prefix}values"), state_dict.get(f"{prefix}_extra_state")
-        facts = {} if description is None else facts_of(description)
-        clash = _clash(self.pattern, arrays, state_arrays, values, facts | local_metadata)
+        """Load the values of a state with this pattern. A dense weight is an error, unless the parent module has replaced it."""
         if prefix[:-1] in unexpected_keys:  # the parent module does not know the entry under the weight's name
             unexpected_keys.remove(prefix[:-1])
-            clash = f"is dense in the state, but {self._described.detach()} in the model; {CONVERT}" if not state_dict else clash
-        if clash:
-            error_msgs.append(f"{prefix}values ({clash})")
-            return
-        state_dict.update(arrays)
-        state_dict[f"{prefix}_extra_state"] = self.get_extra_state()
+            if not state_dict:
+                error_msgs.append(f"{prefix}values (is dense in the state, but {self._described.detach()} in the model; {CONVERT})")
+                return
         super()._load_from_state_dict(state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs)
 
-    def get_extra_state(self) -> torch.Tensor:
-        """Return the shape and the format as text in a uint8 tensor, so that every file format for tensors can store them."""
-        text = f"{'x'.join(map(str, self.shape))} {self.pattern.format}"
-        return torch.tensor(list(text.encode()), dtype=torch.uint8, device="cpu")
-
-    def set_extra_state(self, state: Any) -> None:
-        """Check that a state has this shape and format.
-
-        Args:
-            state: the result of :meth:`get_extra_state`.
-
-        Raises:
-            FormatError: the shape or the format differs.
-            OperandError: the state is not a shape and a format.
-        """
-        facts = facts_of(state)
-        if facts != facts_of(self.get_extra_state()):
-            raise FormatError(f"the state has a weight of shape {facts['shape']} in {facts['format']}, not {self._described!r}; {ADOPT}")
-
-
-def facts_of(description: Any) -> dict[str, Any]:
-    """Parse the ``_extra_state`` of a sparse parameter: its shape and format, under the keys that a state's metadata uses.
-
-    Raises:
-        OperandError: it is not such a description.
-
-    >>> import numscorch as ns
-    >>> facts_of(ns.nn.Parameter(ns.from_torch(torch.eye(2), ns.CSC)).get_extra_state())
-    {'format': 'CSC', 'levels': '(i, j) -> (j: dense, i: compressed)', 'shape': (2, 2)}
-    """
-    try:
-        shape, _, levels = bytes(description.round().to(torch.uint8).tolist()).decode().partition(" ")
-        return {"format": as_format(levels).name, "levels": levels, "shape": tuple(map(int, shape.split("x")))}
-    except (AttributeError, TypeError, ValueError, RuntimeError, FormatError) as error:
-        raise OperandError(
-            f"the _extra_state of a sparse weight is not its shape and format as bytes, but {description!r:.60} ({error}): give the result "
-            "of state_dict()"
-        ) from error
-
-
-def _clash(
-    pattern: Pattern,
-    stored: Mapping[str, torch.Tensor],
-    arrays: Mapping[str, torch.Tensor],
-    values: torch.Tensor | None,
-    metadata: Mapping[str, Any],
-) -> str:
-    """Describe how a state's pattern differs from a parameter's; empty if they are equal, or the state has no pattern."""
-    format, shape = metadata.get("format", pattern.format.name), tuple(metadata.get("shape", pattern.shape))
-    if shape != pattern.shape:
-        return f"has shape {shape} in the state, {pattern.shape} in the model; {SIZES}"
-    if format != pattern.format.name:
-        return f"is stored as {format} in the state, as {pattern.format.name} in the model; {ADOPT}"
-    if not arrays or (stored.keys() == arrays.keys() and all(np.array_equal(array, arrays[name].cpu()) for name, array in stored.items())):
-        return ""
-    if stored.keys() != arrays.keys():
-        return f"has different index arrays in the state than in the model ({format}); {ADOPT}"
-    count = "others" if values is None else values.numel()
-    return f"stores {count} entries in the state, other {pattern.nnz} in the model; {ADOPT}"
+    def _adopt(self, pattern: Pattern) -> None:
+        super()._adopt(pattern)
+        self.values = unassigned(self.values, pattern)
 
 
 def unwrapped(value: Any) -> Any:

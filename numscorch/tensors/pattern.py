@@ -167,7 +167,8 @@ class Pattern:
 
         Derived data is dropped: a transpose, for example, shares the original arrays.
         """
-        return Pattern(self.format, self.shape, copy.deepcopy(self.arrays, memo))
+        arrays = tuple([tuple([copy.deepcopy(array, memo) for array in level]) for level in self.arrays])
+        return Pattern(self.format, self.shape, arrays, self.index_dtype)
 
     def _count(self) -> tuple[int, ...]:
         counts, parents, views = [], 1, iter(self.taken)

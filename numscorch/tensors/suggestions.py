@@ -219,7 +219,6 @@ SUGGESTIONS: dict[str, str] = {
     "nll_loss": "use torch.nn.functional.nll_loss(A.to_dense(), target)",
     "batch_norm": "normalise A.values, or use .to_dense()",
     "layer_norm": "normalise A.values, or use .to_dense()",
-    "embedding": "use weight[index] of a SparseTensor, or .to_dense()",
     "scaled_dot_product_attention": "use einsum with mask=, softmax, and einsum again, or .to_dense()",
     "grad": "differentiate with respect to its values, as in torch.autograd.grad(loss, A.values)",
     "backward": "call it on a scalar, as in A.sum().backward(), or pass a gradient to A.values.backward(gradient)",
@@ -228,7 +227,7 @@ SUGGESTIONS: dict[str, str] = {
     **dict.fromkeys(("bitwise_and", "bitwise_not", "bitwise_or", "bitwise_xor"), "use A & B, ~A, A | B and A ^ B of truth values"),
     "meshgrid": "it takes dense vectors: use .to_dense()",
     "as_strided": "a SparseTensor has no strides: use slices, reshape and permute",
-    "requires_grad_": "train its values, A.values.requires_grad_(), or hold it in a ns.nn.Parameter",
+    "requires_grad_": "write ns.nn.Parameter(A) in the place of torch.nn.Parameter(A), or train the values: A.values.requires_grad_()",
     "new": "use A.new_zeros(shape), which is dense",
     "multinomial": "draw from A.to_dense()",
 }

@@ -206,12 +206,90 @@ class TestState:
         with pytest.raises(ns.OperandError, match=r"_extra_state of a sparse weight is not its shape and format .* give the result of"):
             layer.load_state_dict(state | {"weight._extra_state": torch.tensor([4, 4])})
 
-    def test_a_dense_layers_state_is_refused_and_the_error_names_from_dense(self) -> None:
-        layer, dense = self.layer(), torch.nn.Linear(4, 4)
+    @pytest.mark.parametrize("format", ["CSR", "CSC", "COO(2)", "BCSR(2, 2)", "ELL"])
+    def test_the_state_of_a_dense_layer_is_loaded_if_the_pattern_has_its_nonzeros(self, format: str, interpreted: None) -> None:
+        layer, dense = self.layer(format=format), torch.nn.Linear(4, 4)
+        dense.weight.data *= layer.weight.with_values(torch.ones(layer.weight.values.shape)).to_dense()
+        nets = torch.nn.Sequential(layer), torch.nn.Sequential(dense)
+        pattern, state = layer.weight.pattern, nets[1].state_dict()
+        for assign in (False, True):
+            layer.weight.values.data.zero_()
+            assert nets[0].load_state_dict(state, assign=assign) == ([], [])
+            assert torch.equal(layer.weight.to_dense(), dense.weight)
+            assert layer.weight.pattern is pattern
+        assert list(state) == ["0.weight", "0.bias"]
+
+    def test_nonzeros_of_a_dense_layer_outside_of_the_pattern_are_an_error(self, interpreted: None) -> None:
+        layer, dense = SparseLinear(4, 4, pattern=torch.eye(4)), torch.nn.Linear(4, 4)
+        message = r"weight \(12 nonzeros lie outside the pattern of the sparse weight, the first ones at \(0, 1\), \(0, 2\), \(0, 3\); zero"
+        with pytest.raises(RuntimeError, match=message):
+            layer.load_state_dict(dense.state_dict())
+        layer.weight.values.data.zero_()
+        assert len(layer.load_state_dict(dense.state_dict(), strict=False).unexpected_keys) == 1
+        assert torch.equal(layer.weight.to_dense(), dense.weight * torch.eye(4))
+        conv, stock = SparseConv2d(2, 3, 2, pattern=torch.ones(3, 8)), torch.nn.Conv2d(2, 3, 2)
+        assert conv.load_state_dict(stock.state_dict()) == ([], [])
+        assert torch.equal(conv.to_dense().weight, stock.weight)
+
+    def test_a_dense_state_of_a_parameter_alone_is_refused_and_the_error_names_from_dense(self) -> None:
+        class Net(torch.nn.Module):
+            def __init__(self, weight: Any):
+                super().__init__()
+                self.scale = weight
+
+        net, dense = Net(ns.nn.Parameter(ns.eye(4, format=ns.CSR))), Net(torch.nn.Parameter(torch.eye(4)))
         for strict in (True, False):
             with pytest.raises(RuntimeError, match=r"is dense in the state, but SparseTensor.*from_dense\(module, sparsifier\)"):
-                layer.load_state_dict(dense.state_dict(), strict=strict)
-        assert torch.equal(layer.bias, dense.bias)
+                net.load_state_dict(dense.state_dict(), strict=strict)
+
+    @pytest.mark.parametrize("format", ["CSR", "CSC", "BCSR(2, 2)"])
+    def test_assigned_states_bring_their_patterns(self, format: str, interpreted: None) -> None:
+        mask = torch.rand(4, 4, generator=generator(1)) < 0.5
+        source = torch.nn.Sequential(SparseLinear(4, 4, pattern=mask, format=format), SparseLinear(4, 4, pattern=mask, format=format))
+        source[1].weight = ns.nn.Parameter(source[0].weight.tensor * 2)
+        net, x = torch.nn.Sequential(self.layer(), self.layer()), torch.rand(2, 4)
+        net[0].weight.requires_grad_(False)
+        assert net.load_state_dict(read_back(source.state_dict()), assign=True) == ([], [])
+        assert torch.equal(net(x), source(x))
+        assert net[0].weight.format.name == format
+        assert net[0].weight.pattern is net[1].weight.pattern
+        assert (net[0].weight.requires_grad, net[1].weight.requires_grad) == (False, True)
+        assert all(buffer is array for buffer, array in zip(net[0].weight.buffers(), net[0].weight.pattern.arrays[1], strict=False))
+
+    def test_invalid_assigned_states_are_refused(self) -> None:
+        layer, state = self.layer(), self.layer(1).state_dict()
+        pattern = layer.weight.pattern
+        with pytest.raises(RuntimeError, match=r"has shape \(4, 5\) in the state, \(4, 4\) in the model; build"):
+            layer.load_state_dict(SparseLinear(5, 4, density=0.5).state_dict(), assign=True)
+        for wrong, message in (
+            ({"weight.level1_crd": state["weight.level1_crd"] + 9}, "outside dimension 1 of size 4"),
+            (
+                {"weight.level2_crd": state["weight.level1_crd"]},
+                "level1_crd, level1_pos, level2_crd in the state, not those of CSR",
+            ),
+        ):
+            with pytest.raises(RuntimeError, match=message):
+                layer.load_state_dict(state | wrong, assign=True)
+            assert layer.weight.pattern is pattern
+
+    def test_copies_and_loads_read_index_arrays_once_and_write_none(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Copies keep the checksum, and loading compares arrays without writing to them."""
+        layer = self.layer()
+        versions = [array._version for array in layer.buffers()]
+        monkeypatch.setattr("numscorch.tensors.pattern_module._checksum", lambda pattern: pytest.fail("a checksum was computed"))
+        copied = copy.deepcopy(layer)
+        copied.load_state_dict(layer.state_dict())
+        layer.load_state_dict(copied.state_dict())
+        assert [array._version for array in layer.buffers()] == versions
+        assert copied.weight.tensor.pattern is copied.weight.pattern
+
+    def test_a_copy_of_overwritten_index_arrays_has_their_checksum(self, interpreted: None) -> None:
+        weight = ns.nn.Parameter(ns.eye(4, format=ns.CSR))
+        weight.level1_crd.copy_(torch.tensor([1, 0, 2, 3]))
+        copied = copy.deepcopy(weight)
+        copied.level1_crd.copy_(torch.tensor([0, 1, 2, 3]))
+        with pytest.warns(ns.PatternWarning):
+            assert torch.equal(copied.to_dense(), torch.eye(4))
 
 
 CONVOLUTIONS: dict[str, dict[str, Any]] = {

@@ -214,7 +214,6 @@ REFUSED: dict[str, tuple[Callable[[Any], Any], str]] = {
     "fft": (torch.fft.fft, ".to_dense()"),
     "conv1d": (lambda A: F.conv1d(A, torch.ones(1, 1, 1)), "einsum, or use .to_dense()"),
     "layer_norm": (lambda A: F.layer_norm(A, (3,)), "normalise A.values"),
-    "embedding": (lambda A: F.embedding(torch.tensor([0]), A), "use weight[index]"),
     "attention": (lambda A: F.scaled_dot_product_attention(A, A, A), "einsum with mask="),
     "cov": (torch.cov, "A @ A.T"),
     "anything else": (lambda A: torch.addcdiv(A, A, A), "use einsum, or .to_dense()"),

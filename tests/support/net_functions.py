@@ -304,7 +304,7 @@ NOT_CALLED = {  # reasons, and public names
     "register a user's class": "register_level register_sparse_module register_sparsifier",
     "as sparse_csr_tensor": "sparse_bsc_tensor sparse_bsr_tensor sparse_compressed_tensor sparse_csc_tensor",
     "take models": "GradualPruning RigL SET SparsityPlan broadcast_patterns check_patterns data_parallel densify_model load_patterns "
-    "repattern resparsify settle sparsify_model straight_through erk global_magnitude",
+    "repattern resparsify settle sparsify_model straight_through erk global_magnitude sparse_weight dense_weight",
     "sizes or entries of their own": "diags fill_diagonal_ low_rank_plus_sparse n_m_g",
 }
 EXPLAINED = {name: reason for reason, names in NOT_CALLED.items() for name in names.split()}
