@@ -127,6 +127,33 @@ def may_be_traced() -> bool:
     return bool(dispatch_modes() or is_traced_by_jit() or includes_key(BEFORE_DISPATCH))
 
 
+def is_recorded() -> bool:
+    """Whether torch records operators, or computes only shapes: ``make_fx``, ``FakeTensorMode``, functionalization."""
+    if not (dispatch_modes() or includes_key(BEFORE_DISPATCH)):
+        return False
+    return includes_key(BEFORE_DISPATCH) or any(torch._C._get_dispatch_mode(key) is not None for key in TRACERS)
+
+
+def lifted(arrays: list[torch.Tensor]) -> list[torch.Tensor]:
+    """The tensors for a recorded program; real tensors become fake ones if a FakeTensorMode is active."""
+    mode = torch._C._get_dispatch_mode(KEY.FAKE)
+    if mode is None or torch._C._get_dispatch_mode(KEY.PROXY) is not None:
+        return arrays
+    return [array if mode.is_our_fake(array) else mode.from_tensor(array) for array in arrays]
+
+
+@contextmanager
+def as_if_running() -> Iterator[None]:
+    """Compute with real tensors while torch compiles a program."""
+    was_compiling = torch.compiler._is_compiling_flag
+    torch.compiler._is_compiling_flag = False
+    try:
+        with outside_modes(), torch.no_grad():
+            yield
+    finally:
+        torch.compiler._is_compiling_flag = was_compiling
+
+
 def check_not_traced() -> None:
     """Refuse modes that record torch's operators: the recorded program would lack the kernel.
 

@@ -13,7 +13,7 @@ from torch.utils.dlpack import from_dlpack, to_dlpack  # type: ignore[attr-defin
 from ..errors import FormatError, MissingError, OperandError, RangeError, SizeError, UnsupportedError
 from ..ir.format import Format, as_format, dense
 from .arrays import as_integers, as_tensor, check_values
-from .graph_breaks import graph_break
+from .graph_breaks import graph_break, traced
 from .ledgers import note
 from .methods import METHODS, OPERATORS as OPERATORS, PythonOperators, StoredValues
 from .packing import coordinates, entry_count
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 DEVICES = ("cpu", "cuda", "mps", "meta", "xpu")  # names that are no formats; kernels run on the CPU
 PROPERTIES: dict[str, Callable[[Any], Any]] = {}  # properties by name; filled by operators.attributes
 TORCH_FUNCTIONS: dict[Callable[..., Any], Callable[..., Any]] = {}  # torch's functions, and their implementations for SparseTensor
+REFLECTED: dict[str, Callable[..., Any]] = {}  # methods such as __rsub__ by name: Dynamo does not find their functions among keys
 
 
 def _contiguous(values: torch.Tensor) -> torch.Tensor:
@@ -220,7 +221,7 @@ class SparseTensor(StoredValues, PythonOperators):
         """
         return SparseTensor(self.pattern, values)
 
-    @graph_break
+    @traced("to_dense")
     def to_dense(self) -> torch.Tensor:
         """Convert to a strided tensor; gradients flow to the values.
 
@@ -348,7 +349,7 @@ class SparseTensor(StoredValues, PythonOperators):
         """
         return METHODS["to_dgl"](self, weight)
 
-    @graph_break
+    @traced("to")
     def to(
         self,
         target: Format | torch.dtype | torch.layout | torch.device | str | torch.Tensor | SparseTensor | None = None,
@@ -412,7 +413,7 @@ class SparseTensor(StoredValues, PythonOperators):
             raise UnsupportedError(f"can't move to {target}: numscorch runs on the CPU")
         return METHODS["to_format"](self, dense(self.ndim) if target == "dense" else as_format(target))
 
-    @graph_break
+    @traced("permute")
     def permute(self, *order: int | Sequence[int], dims: Sequence[int] | None = None) -> SparseTensor:
         """Permute the dimensions.
 
@@ -437,12 +438,13 @@ class SparseTensor(StoredValues, PythonOperators):
             raise RangeError(f"permute{named} of a {self.ndim}-dimensional tensor: name each dimension once")
         return self._permuted(places)
 
+    @traced("permuted")
     def _permuted(self, places: tuple[int, ...]) -> SparseTensor:
         result = SparseTensor.trusted(self.pattern.permuted(places), self._values)
         result._address = self._address
         return result
 
-    @graph_break
+    @traced("t")
     def t(self) -> SparseTensor:
         """Transpose a matrix; tensors with fewer dimensions are returned unchanged.
 
@@ -534,7 +536,10 @@ class SparseTensor(StoredValues, PythonOperators):
     def __torch_function__(
         cls, func: Callable[..., Any], types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        implementation = TORCH_FUNCTIONS.get(func)
+        if torch.compiler.is_compiling() and func.__name__ in REFLECTED:
+            implementation: Callable[..., Any] | None = REFLECTED[func.__name__]
+        else:
+            implementation = TORCH_FUNCTIONS.get(func)
         if implementation is None:
             name = getattr(func, "__name__", str(func))
             name = f"masked.{name}" if str(getattr(func, "__module__", "")).startswith("torch.masked") else name

@@ -1,0 +1,348 @@
+"""Calls of numscorch as operators of torch, for programs that torch compiles, exports or records.
+
+There are two operators: ``numscorch::call`` computes a call, and ``numscorch::gradients`` its gradients. Their arguments are a text,
+such as ``softmax(A, 1); A: CSR of 6x6; -> float32 A``, and a flat list of tensors: for each operand its values, and the index arrays of its
+pattern. So new functions, levels and data types need no further operator.
+"""
+
+from __future__ import annotations
+
+import ast
+import weakref
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..errors import UnsupportedError
+from ..frontend.parser import parse_einsum
+from ..frontend.requests import NAMES, einsum_request
+from ..ir.format import Format, as_format
+from ..runtime.confirming import steady
+from ..runtime.plans import keep
+from ..tensors.graph_breaks import TRACED, Shape, Traced
+from ..tensors.pattern import Pattern
+from ..tensors.sparse_tensor import SparseTensor
+from .dispatch import compute
+from .fitting import MISSED, quick_result
+from .gradients import DifferentiableCall
+
+MOST_PATTERNS = 1 << 10  # cached patterns
+LITERALS = {"inf": float("inf"), "nan": float("nan")}
+
+
+def arrays_of(pattern: Pattern) -> list[Tensor]:
+    """All index arrays of a pattern, level by level."""
+    return [array for level in pattern.arrays for array in level]
+
+
+def printed(value: Any) -> str:
+    """An argument as text that :func:`parsed` reads; operands are pairs of "$" and a number.
+
+    >>> printed((("$", 1), 0.5, [torch.float32, slice(1, None)]))
+    '(B, 0.5, [torch.float32, slice(1, None, None)])'
+    """
+    if isinstance(value, tuple) and len(value) == 2 and value[0] == "$":
+        return NAMES[value[1]]
+    if isinstance(value, list):
+        return f"[{', '.join(map(printed, value))}]"
+    if isinstance(value, tuple):
+        return f"({', '.join(map(printed, value))}{',' * (len(value) == 1)})"
+    return f"Format({str(value)!r})" if isinstance(value, Format) else "..." if value is Ellipsis else repr(value)
+
+
+def parsed(node: ast.expr) -> Any:
+    """The argument that a part of a text denotes: an :class:`Operand` for a letter.
+
+    Raises:
+        UnsupportedError: the text has another expression.
+    """
+    match node:
+        case ast.Constant(value=value):
+            return value
+        case ast.Name(id=name) if name in LITERALS:
+            return LITERALS[name]
+        case ast.Name(id=name):
+            return Operand(NAMES.index(name))
+        case ast.Attribute(value=ast.Name(id="torch"), attr=name):
+            return getattr(torch, name)
+        case ast.List(elts=members):
+            return list(map(parsed, members))
+        case ast.Tuple(elts=members):
+            return tuple(map(parsed, members))
+        case ast.UnaryOp(op=ast.USub(), operand=operand):
+            return -parsed(operand)
+        case ast.Call(func=ast.Name(id="slice"), args=members):
+            return slice(*map(parsed, members))
+        case ast.Call(func=ast.Name(id="Format"), args=[ast.Constant(value=str(text))]):
+            return as_format(text)
+    raise UnsupportedError(f"a program of numscorch has the argument {ast.unparse(node)}, which this version cannot read: compile it again")
+
+
+class Operand(int):
+    """The number of an operand in the arguments of a call."""
+
+
+def filled(value: Any, operands: Sequence[Any]) -> Any:
+    """The argument with its operands."""
+    if type(value) is Operand:
+        return operands[value]
+    return type(value)([filled(member, operands) for member in value]) if type(value) in (list, tuple) else value
+
+
+class Program:
+    """One call, from its text: the function, its arguments, the formats and shapes of its sparse operands, and its result.
+
+    The text ends with the result: its data type, and an operand (the result has its pattern), a format and a shape (the last tensors
+    are the index arrays), or a shape. Without these, the shape follows from the operands.
+    """
+
+    def __init__(self, text: str):
+        call, *described, result = text.split("; ")
+        node = ast.parse(call, mode="eval").body
+        if not isinstance(node, ast.Call) or (name := ast.unparse(node.func)) not in TRACED:
+            raise UnsupportedError(f"a program of numscorch has the call {call!r}, which this version does not have: compile it again")
+        self.text, self.traced, self.is_contraction = text, TRACED[name], name == "contract"
+        self.args = tuple(map(parsed, node.args))
+        self.kwargs = {str(keyword.arg): parsed(keyword.value) for keyword in node.keywords}
+        self.formats = tuple([described_as(text.partition(": ")[2]) for text in described])
+        counts = [0 if known is None else array_count(known[0]) for known in self.formats]
+        self.starts = tuple([at + sum(counts[:at]) for at in range(len(counts))])
+        dtype, _, target = result.removeprefix("-> ").partition(" ")
+        self.dtype: torch.dtype = getattr(torch, dtype)
+        self.kept = NAMES.index(target) if target and target in NAMES else None
+        self.made, self.count = None, 0
+        self.shape: tuple[int, ...] | None = None
+        if " of " in target:
+            target, _, count = target.rpartition(" with ")
+            self.made, self.count = described_as(target), int(count)
+        elif target and self.kept is None:
+            self.shape = shape_of(target)
+        self.key = (self.args[0], "dense") if self.is_contraction and self.kwargs == {"format": "dense"} else None
+        self.known: tuple[tuple[weakref.ref[Tensor], ...], list[Pattern | None]] = ((), [])
+
+    def values(self, arrays: Sequence[Tensor]) -> list[Tensor]:
+        """The values of sparse operands, and dense operands."""
+        return [arrays[at] for at in self.starts]
+
+    def patterns(self, arrays: Sequence[Tensor]) -> list[Pattern | None]:
+        """The patterns of the operands; None for dense ones. Those of the last call are found without a search."""
+        references, patterns = self.known
+        if references and all([reference() is arrays[at] for at, reference in references]):
+            return patterns
+        within = [(at, known) for at, known in zip(self.starts, self.formats, strict=True)]
+        patterns = [None if known is None else pattern_of(known, arrays[at + 1 : at + 1 + array_count(known[0])]) for at, known in within]
+        places = [at for start, known in within if known is not None for at in range(start + 1, start + 1 + array_count(known[0]))]
+        self.known = tuple([(at, weakref.ref(arrays[at])) for at in places]), patterns
+        return patterns
+
+    def pattern(self, arrays: Sequence[Tensor]) -> Pattern | None:
+        """The pattern of a sparse result."""
+        if self.made is not None:
+            return pattern_of(self.made, arrays[len(arrays) - array_count(self.made[0]) :])
+        return None if self.kept is None else self.patterns(arrays)[self.kept]
+
+    def operands(self, arrays: Sequence[Tensor]) -> list[Any]:
+        """The operands of the call."""
+        pairs = zip(self.values(arrays), self.patterns(arrays), strict=True)
+        return [values if pattern is None else SparseTensor.trusted(pattern, values.contiguous()) for values, pattern in pairs]
+
+    def run(self, arrays: Sequence[Tensor]) -> Tensor:
+        """The result, or its values if it is sparse.
+
+        Raises:
+            UnsupportedError: the result has another pattern than when the program was compiled.
+        """
+        with steady():
+            if self.key is not None and (quick := quick_result(self.key, self.operands(arrays))) is not MISSED:
+                return quick  # type: ignore[no-any-return]
+            result = self.result(arrays)
+        return result.clone() if any([result is array for array in arrays]) else result.contiguous()
+
+    def result(self, arrays: Sequence[Tensor]) -> Tensor:
+        """The result of the function, which autograd may record."""
+        operands = self.operands(arrays)
+        result = self.traced.function(*filled(self.args, operands), **{key: filled(value, operands) for key, value in self.kwargs.items()})
+        if not isinstance(result, SparseTensor):
+            return result  # type: ignore[no-any-return]
+        expected = self.pattern(arrays)
+        if expected is None or not (result.pattern is expected or result.pattern.stores_as(expected)):
+            raise UnsupportedError(
+                f"{self.text}: the result stores other entries than when the program was compiled: the operands' patterns must not change; "
+                "where they do, call the function outside of the compiled program"
+            )
+        return result._values
+
+    def gradients(self, wanted: Sequence[int], upstream: Tensor, arrays: Sequence[Tensor]) -> list[Tensor]:
+        """The gradients of operands: of dense ones, or of the values of sparse ones."""
+        with steady():
+            found = (self._requested if self.is_contraction else self._recorded)(wanted, upstream, arrays)
+        pairs = zip(wanted, found, strict=True)
+        filled = [torch.zeros_like(arrays[self.starts[at]]) if gradient is None else gradient for at, gradient in pairs]
+        return [gradient.clone() if gradient is upstream else gradient.contiguous() for gradient in filled]
+
+    def _requested(self, wanted: Sequence[int], upstream: Tensor, arrays: Sequence[Tensor]) -> list[Tensor | None]:
+        """The gradients of a contraction, each by its request."""
+        operands, values = self.operands(arrays), self.values(arrays)
+        call = DifferentiableCall(einsum_request(self.args[0], tuple([o.ndim for o in operands])), "dense", operands, compute)
+        call.result = self.pattern(arrays)
+        return [call.gradient(at, upstream, values, None) for at in wanted]
+
+    def _recorded(self, wanted: Sequence[int], upstream: Tensor, arrays: Sequence[Tensor]) -> Sequence[Tensor | None]:
+        """The gradients of any call: it is computed again, and autograd records it."""
+        leaves = {self.starts[at]: arrays[self.starts[at]].detach().requires_grad_() for at in wanted}
+        with torch.enable_grad():
+            result = self.result([leaves.get(at, array) for at, array in enumerate(arrays)])
+            if not result.requires_grad:
+                return [None] * len(wanted)
+            return torch.autograd.grad(result, list(leaves.values()), upstream, allow_unused=True)
+
+    def like(self, arrays: Sequence[Tensor]) -> Tensor:
+        """A tensor like the result; sizes may be symbolic."""
+        values = self.values(arrays)
+        if self.kept is not None:
+            shape: Sequence[Any] = values[self.kept].shape
+        elif self.made is not None:
+            shape = (self.count,)
+        elif self.shape is not None:
+            shape = self.shape
+        else:
+            shapes = [Shape(value.shape if known is None else known[1]) for value, known in zip(values, self.formats, strict=True)]
+            shape = self.traced.shape(*filled(self.args, shapes), **{key: filled(value, shapes) for key, value in self.kwargs.items()})
+        return values[0].new_empty(shape, dtype=self.dtype)
+
+
+def contraction_shape(expr: str, *shapes: Sequence[Any]) -> list[Any]:
+    """The shape of an einsum's result.
+
+    >>> contraction_shape("ij,jk->ik", (2, 3), (3, 4))
+    [2, 4]
+    """
+    subscripts = parse_einsum(expr, tuple(map(len, shapes)))
+    sizes = subscripts.sizes(shapes)
+    return [sizes[name] for name in subscripts.result]
+
+
+def _contract(expr: str, *operands: Any, format: str | None = None) -> Any:
+    return compute(expr, operands, format)
+
+
+TRACED["contract"] = Traced(_contract, lambda expr, *shapes, format=None: contraction_shape(expr, *shapes))
+
+
+def described(pattern: Pattern) -> str:
+    """A pattern's format and shape as text.
+
+    >>> import numscorch as ns
+    >>> described(ns.zeros(3, 4, format=ns.CSR).pattern)
+    'CSR of 3x4'
+    """
+    return f"{pattern.format} of {'x'.join(map(str, pattern.shape)) or 'scalar'}"
+
+
+def described_as(text: str) -> tuple[Format, tuple[int, ...]] | None:
+    """The format and shape of :func:`described`; None for dense operands.
+
+    >>> described_as("CSR of 3x4")[1], described_as("dense")
+    ((3, 4), None)
+    """
+    format, _, shape = text.rpartition(" of ")
+    return (as_format(format), shape_of(shape)) if format else None
+
+
+def shape_of(text: str) -> tuple[int, ...]:
+    """The shape in a text.
+
+    >>> shape_of("3x4"), shape_of("scalar")
+    ((3, 4), ())
+    """
+    return tuple(map(int, text.split("x"))) if text != "scalar" else ()
+
+
+@lru_cache(maxsize=1024)
+def array_count(format: Format) -> int:
+    """The number of index arrays of a format."""
+    return sum(len(level.arrays) for level in format.levels)
+
+
+_patterns: dict[tuple[Any, ...], tuple[list[weakref.ref[Tensor]], Pattern]] = {}
+
+
+def pattern_of(known: tuple[Format, tuple[int, ...]], arrays: Sequence[Tensor]) -> Pattern:
+    """The pattern with these index arrays, cached as long as they live."""
+    key = (*known, *map(id, arrays))
+    entry = _patterns.get(key)
+    if entry is not None and all(ref() is array for ref, array in zip(entry[0], arrays, strict=True)):
+        return entry[1]
+    format, shape = known
+    aliases = iter([array.detach() for array in arrays])  # don't keep the tensors alive
+    pattern = Pattern(format, shape, tuple(tuple(next(aliases) for _ in level.arrays) for level in format.levels))
+    references = [weakref.ref(array, lambda _: _patterns.pop(key, None)) for array in arrays]
+    return keep(_patterns, key, (references, pattern), MOST_PATTERNS)[1]
+
+
+program_of = lru_cache(maxsize=4096)(Program)
+
+LIBRARY = torch.library.Library("numscorch", "DEF")
+LIBRARY.define("call(str program, Tensor[] arrays) -> Tensor")  # differentiable, by the other two
+LIBRARY.define("run(str program, Tensor[] arrays) -> Tensor")
+LIBRARY.define("gradients(str program, int[] wanted, Tensor upstream, Tensor[] arrays) -> Tensor[]")
+
+
+class _Differentiable(torch.autograd.Function):
+    """A call and its gradients."""
+
+    @staticmethod
+    def forward(program: str, *arrays: Tensor) -> Tensor:  # type: ignore[override]
+        result: Tensor = torch.ops.numscorch.run(program, arrays)
+        return result
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        ctx.program, *arrays = inputs
+        ctx.save_for_backward(*arrays)
+
+    @staticmethod
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
+        starts = program_of(ctx.program).starts
+        wanted = [at for at, start in enumerate(starts) if ctx.needs_input_grad[1 + start]]
+        gradients: list[Tensor | None] = [None] * len(ctx.needs_input_grad)
+        found = torch.ops.numscorch.gradients(ctx.program, wanted, upstream, ctx.saved_tensors)
+        for at, gradient in zip(wanted, found, strict=True):
+            gradients[1 + starts[at]] = gradient
+        return tuple(gradients)
+
+
+def _call(program: str, arrays: Sequence[Tensor]) -> Tensor:
+    if torch.is_grad_enabled() and any([array.requires_grad for array in arrays]):
+        result: Tensor = _Differentiable.apply(program, *arrays)  # type: ignore[no-untyped-call]
+    else:
+        result = torch.ops.numscorch.run(program, arrays)
+    return result
+
+
+def _run(program: str, arrays: Sequence[Tensor]) -> Tensor:
+    return program_of(program).run(arrays)
+
+
+def _like(program: str, arrays: Sequence[Tensor]) -> Tensor:
+    return program_of(program).like(arrays)
+
+
+def _gradients(program: str, wanted: Sequence[int], upstream: Tensor, arrays: Sequence[Tensor]) -> list[Tensor]:
+    return program_of(program).gradients(wanted, upstream, arrays)
+
+
+def _gradients_like(program: str, wanted: Sequence[int], upstream: Tensor, arrays: Sequence[Tensor]) -> list[Tensor]:
+    starts = program_of(program).starts
+    return [arrays[starts[at]].new_empty(arrays[starts[at]].shape) for at in wanted]
+
+
+LIBRARY.impl("call", _call, "CompositeImplicitAutograd")
+LIBRARY.impl("run", _run, "CPU")
+LIBRARY.impl("gradients", _gradients, "CPU")
+torch.library.register_fake("numscorch::run", _like, lib=LIBRARY)
+torch.library.register_fake("numscorch::gradients", _gradients_like, lib=LIBRARY)
+CALL = torch.ops.numscorch.call.default
