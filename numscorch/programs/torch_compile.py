@@ -21,7 +21,7 @@ from ..ir.format import COO, Format, dense
 from ..schedule.facts import rounded
 from ..tensors.aside import aside
 from ..tensors.graph_breaks import TRACED
-from ..tensors.modes import as_if_running, is_recorded, lifted
+from ..tensors.modes import as_if_running, lifted, recorder
 from ..tensors.packing import has_gaps
 from ..tensors.parameter import SparseParameter
 from ..tensors.pattern import Pattern
@@ -98,7 +98,8 @@ def _refilled(value: Any, operands: Sequence[Any], kind: str = "$") -> Any:
 
 
 def _static(size: Any) -> int | None:
-    return int(size) if has_static_value(size) else None
+    """The size; None if Dynamo keeps it symbolic. Elsewhere, a symbolic size has a value in the call that is recorded."""
+    return int(size) if has_static_value(size) or not torch.compiler.is_compiling() else None
 
 
 def _called(text: str, operands: Sequence[Any], further: Sequence[Tensor]) -> Any:
@@ -117,8 +118,8 @@ def _called(text: str, operands: Sequence[Any], further: Sequence[Tensor]) -> An
 
 
 def _outside(name: str, reason: str, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-    if not torch.compiler.is_compiling() and is_recorded():
-        raise UnsupportedError(f"{name} in a program that torch records: {reason}; compute it before the program, and pass its result")
+    if not torch.compiler.is_compiling() and (mode := recorder()) is not None:
+        raise UnsupportedError(f"{name} within {mode}, which records torch's operators: {reason}; compute it before, and pass its result")
     return aside(TRACED[name].function, *args, **kwargs)
 
 
@@ -223,7 +224,7 @@ def _computation_dtype(expr: str, dtypes: tuple[torch.dtype, ...], ranks: tuple[
 
 def einsum_as_operator(expr: str, operands: Sequence[Any], format: Any) -> Any:
     """Add an einsum to the traced program as an operator."""
-    ready = [o if isinstance(o, SparseTensor) and not o.pattern.is_dense else attached(o) for o in operands]
+    ready = [o if _is_ready(o) else attached(o) for o in operands]
     sparse = tuple([isinstance(o, SparseTensor) for o in ready])
     if True not in sparse:
         return torch.einsum(expr, *ready)
@@ -241,6 +242,12 @@ def einsum_as_operator(expr: str, operands: Sequence[Any], format: Any) -> Any:
         return einsum_as_operator(expr, [ready[at] for at in reads], format)
     texts = [text_of(o.pattern) if isinstance(o, SparseTensor) else "dense" for o in ready]
     return _called(_contraction(expr, tuple(texts), dtype), ready, [])
+
+
+def _is_ready(operand: Any) -> bool:
+    if isinstance(operand, SparseTensor):
+        return not operand.pattern.is_dense
+    return isinstance(operand, Tensor) and operand.layout is torch.strided
 
 
 @constant

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import ast
 import weakref
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import lru_cache
+from string import ascii_letters
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import _SingleLevelFunction
 
 from ..errors import UnsupportedError
 from ..frontend.parser import parse_einsum
@@ -23,6 +25,7 @@ from ..ir.format import Format, as_format
 from ..runtime.confirming import steady
 from ..runtime.plans import keep
 from ..tensors.graph_breaks import TRACED, Shape, Traced
+from ..tensors.modes import recording, within_transform
 from ..tensors.pattern import Pattern
 from ..tensors.sparse_tensor import SparseTensor
 from .dispatch import compute
@@ -192,12 +195,19 @@ class Program:
 
     def _recorded(self, wanted: Sequence[int], upstream: Tensor, arrays: Sequence[Tensor]) -> Sequence[Tensor | None]:
         """The gradients of any call: it is computed again, and autograd records it."""
-        leaves = {self.starts[at]: arrays[self.starts[at]].detach().requires_grad_() for at in wanted}
-        with torch.enable_grad():
+        with recording():
+            leaves = {self.starts[at]: arrays[self.starts[at]].detach().requires_grad_() for at in wanted}
             result = self.result([leaves.get(at, array) for at, array in enumerate(arrays)])
             if not result.requires_grad:
                 return [None] * len(wanted)
             return torch.autograd.grad(result, list(leaves.values()), upstream, allow_unused=True)
+
+    def with_batch(self, batched: Collection[int]) -> str:
+        """The text of a contraction whose dense operands ``batched`` have one more dimension, the first; so has its result."""
+        terms, _, result = self.args[0].partition("->")
+        letter = next(letter for letter in ascii_letters if letter not in self.args[0])
+        names = [letter * (at in batched) + term for at, term in enumerate(terms.split(","))]
+        return self.text.replace(repr(self.args[0]), repr(f"{','.join(names)}->{letter}{result}"), 1)
 
     def like(self, arrays: Sequence[Tensor]) -> Tensor:
         """A tensor like the result; sizes may be symbolic."""
@@ -291,18 +301,15 @@ LIBRARY.define("run(str program, Tensor[] arrays) -> Tensor")
 LIBRARY.define("gradients(str program, int[] wanted, Tensor upstream, Tensor[] arrays) -> Tensor[]")
 
 
-class _Differentiable(torch.autograd.Function):
-    """A call and its gradients."""
+class _Differentiable(_SingleLevelFunction):
+    """A call and its gradients; torch's dispatcher has handled all but the innermost transform of torch.func."""
 
     @staticmethod
-    def forward(program: str, *arrays: Tensor) -> Tensor:  # type: ignore[override]
+    def forward(ctx: Any, program: str, *arrays: Tensor) -> Tensor:  # type: ignore[override]
+        ctx.program = program
+        ctx.save_for_backward(*arrays)
         result: Tensor = torch.ops.numscorch.run(program, arrays)
         return result
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        ctx.program, *arrays = inputs
-        ctx.save_for_backward(*arrays)
 
     @staticmethod
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
@@ -317,10 +324,35 @@ class _Differentiable(torch.autograd.Function):
 
 def _call(program: str, arrays: Sequence[Tensor]) -> Tensor:
     if torch.is_grad_enabled() and any([array.requires_grad for array in arrays]):
-        result: Tensor = _Differentiable.apply(program, *arrays)  # type: ignore[no-untyped-call]
+        with within_transform():
+            result: Tensor = _Differentiable.apply(program, *arrays)  # type: ignore[no-untyped-call]
     else:
         result = torch.ops.numscorch.run(program, arrays)
     return result
+
+
+def _rows(in_dims: Sequence[int | None], size: int, arrays: Sequence[Tensor]) -> list[list[Tensor]]:
+    """The tensors of each row of a batch."""
+    pairs = list(zip(arrays, in_dims, strict=True))
+    return [[array if dim is None else array.select(dim, at) for array, dim in pairs] for at in range(size)]
+
+
+def _run_batch(info: Any, in_dims: Any, program: str, arrays: Sequence[Tensor]) -> tuple[Tensor, int]:
+    """The results for a batch: of a contraction with dense operands by one call, of others row by row."""
+    dims, known = in_dims[1], program_of(program)
+    batched = {at for at, start in enumerate(known.starts) if dims[start] is not None}
+    if known.key is not None and all(known.formats[at] is None for at in batched):
+        text = known.with_batch(batched)
+        moved = [array if dim is None else array.movedim(dim, 0) for array, dim in zip(arrays, dims, strict=True)]
+        return torch.ops.numscorch.call(text, moved), 0
+    return torch.stack([torch.ops.numscorch.call(program, row) for row in _rows(dims, info.batch_size, arrays)]), 0
+
+
+def _gradients_of_batch(info: Any, in_dims: Any, program: str, wanted: Any, upstream: Tensor, arrays: Any) -> tuple[list[Tensor], list[int]]:
+    """The gradients for a batch, row by row."""
+    rows = _rows([in_dims[2], *in_dims[3]], info.batch_size, [upstream, *arrays])
+    found = [torch.ops.numscorch.gradients(program, wanted, first, others) for first, *others in rows]
+    return [torch.stack(column) for column in zip(*found, strict=True)], [0] * len(wanted)
 
 
 def _run(program: str, arrays: Sequence[Tensor]) -> Tensor:
@@ -343,6 +375,9 @@ def _gradients_like(program: str, wanted: Sequence[int], upstream: Tensor, array
 LIBRARY.impl("call", _call, "CompositeImplicitAutograd")
 LIBRARY.impl("run", _run, "CPU")
 LIBRARY.impl("gradients", _gradients, "CPU")
+torch.library.register_vmap("numscorch::call", _run_batch, lib=LIBRARY)
+torch.library.register_vmap("numscorch::run", _run_batch, lib=LIBRARY)
+torch.library.register_vmap("numscorch::gradients", _gradients_of_batch, lib=LIBRARY)
 torch.library.register_fake("numscorch::run", _like, lib=LIBRARY)
 torch.library.register_fake("numscorch::gradients", _gradients_like, lib=LIBRARY)
 CALL = torch.ops.numscorch.call.default

@@ -50,6 +50,25 @@ def outside_modes() -> Iterator[None]:
         yield
 
 
+def within_transform() -> AbstractContextManager[Any]:
+    """A context for autograd functions of one level, which torch's dispatcher calls within transforms of torch.func."""
+    if not in_transform():
+        return nullcontext()
+    from torch._functorch.utils import enable_single_level_autograd_function  # lazy: slow to import
+
+    return enable_single_level_autograd_function()  # type: ignore[no-any-return, no-untyped-call]
+
+
+@contextmanager
+def recording() -> Iterator[None]:
+    """A context in which autograd records, also where torch's dispatcher has passed it, as in the operators of compiled programs."""
+    included, excluded = torch._C._dispatch_tls_local_include_set(), torch._C._dispatch_tls_local_exclude_set()
+    for key in (torch._C.DispatchKey.AutogradCPU, torch._C.DispatchKey.ADInplaceOrView):
+        excluded = excluded - torch._C.DispatchKeySet(key)
+    with torch._C._ForceDispatchKeyGuard(included, excluded), torch.inference_mode(False), torch.enable_grad():
+        yield
+
+
 def made_outside(compute: Callable[[], T]) -> T:
     """Call ``compute`` outside of torch's modes and transforms.
 
@@ -127,11 +146,16 @@ def may_be_traced() -> bool:
     return bool(dispatch_modes() or is_traced_by_jit() or includes_key(BEFORE_DISPATCH))
 
 
-def is_recorded() -> bool:
-    """Whether torch records operators, or computes only shapes: ``make_fx``, ``FakeTensorMode``, functionalization."""
-    if not (dispatch_modes() or includes_key(BEFORE_DISPATCH)):
-        return False
-    return includes_key(BEFORE_DISPATCH) or any(torch._C._get_dispatch_mode(key) is not None for key in TRACERS)
+def recorder() -> str | None:
+    """The name of the active mode that records torch's operators or computes only shapes; None if there is none."""
+    if is_traced_by_jit():
+        return "torch.jit.trace"
+    if dispatch_modes():
+        return next((name for key, name in TRACERS.items() if torch._C._get_dispatch_mode(key) is not None), None)
+    if includes_key(BEFORE_DISPATCH):
+        return "make_fx(pre_dispatch=True)"
+    is_functional = in_transform() and FUNCTIONALIZE in [level.key() for level in torch._C._functorch.get_interpreter_stack() or ()]
+    return "torch.func.functionalize" if is_functional else None
 
 
 def lifted(arrays: list[torch.Tensor]) -> list[torch.Tensor]:
@@ -160,16 +184,7 @@ def check_not_traced() -> None:
     Raises:
         UnsupportedError: ``make_fx``, ``FakeTensorMode``, ``functionalize``, ``torch.jit.trace`` or a similar mode is active.
     """
-    tracer = None
-    if is_traced_by_jit():
-        tracer = "torch.jit.trace"
-    elif dispatch_modes():
-        tracer = next((name for key, name in TRACERS.items() if torch._C._get_dispatch_mode(key) is not None), None)
-    elif includes_key(BEFORE_DISPATCH):
-        tracer = "make_fx(pre_dispatch=True)"
-    elif in_transform() and FUNCTIONALIZE in [interpreter.key() for interpreter in torch._C._functorch.get_interpreter_stack() or ()]:
-        tracer = "torch.func.functionalize"
-    if tracer is not None:
+    if (tracer := recorder()) is not None:
         raise UnsupportedError(
             f"a kernel of numscorch within {tracer}, which records torch's operators only: use torch.compile or torch.export, which know "
             "its operators, as in torch.compile(lambda y: torch.matmul(A, y))"
