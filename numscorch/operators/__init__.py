@@ -65,7 +65,7 @@ def _in_programs(name: str, operator: Callable[..., Any]) -> Callable[..., Any]:
 
     def shape(*args: Any, **kwargs: Any) -> torch.Size:
         tensors, named = pytree.tree_map_only(Shape, lambda sizes: torch.empty(sizes, device="meta"), (args, kwargs))
-        return of_dense(*tensors, **named).shape  # type: ignore[misc, no-any-return]
+        return of_dense(*tensors, **named).shape  # type: ignore[misc]
 
     at_values = of_dense if name in NAMED or name in ("clone", "detach") else None
     at_values = (lambda values, *args: values.to(CASTS[name])) if name in CASTS else at_values
@@ -100,12 +100,17 @@ TABLES: dict[str, Callable[..., Any]] = {
 # Operators that no compiled program contains: the entries of their results depend on values, or they draw numbers, return Python objects
 # that depend on values, or change tensors. Names that end with an underscore are such operators, too.
 OUTSIDE = frozenset(
-    """
-    allclose argwhere coalesce copy eliminate_zeros equal gather index_select isin item lobpcg masked_select nonzero pca_lowrank rand_like
-    randn_like register_hook retain_grad repeat_interleave svd_lowrank take take_along_dim tolist topk
-    """.split()
-)
-OF_DESCRIPTIONS = frozenset("dim element_size get_device is_complex is_floating_point is_signed ndimension nelement numel".split())
+    (
+        "allclose", "argwhere", "coalesce", "copy", "eliminate_zeros", "equal", "gather", "index_select", "isin", "item",
+        "lobpcg", "masked_select", "nonzero", "pca_lowrank", "rand_like", "randn_like", "register_hook", "retain_grad",
+        "repeat_interleave", "svd_lowrank", "take", "take_along_dim", "tolist", "topk",
+    )
+)  # fmt: skip
+OF_DESCRIPTIONS = frozenset(
+    (
+        "dim", "element_size", "get_device", "is_complex", "is_floating_point", "is_signed", "ndimension", "nelement", "numel",
+    )
+)  # fmt: skip
 PLAIN_TYPES = (SparseTensor, int, float, bool, type(None))
 DIRECT = ("einsum", "matmul", "mm", "mv", "bmm")  # hot operators whose arguments are not checked; any operand may be sparse
 

@@ -53,7 +53,7 @@ def as_operator(name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     named = tuple([(key, _placed(value, operands, formats)) for key, value in kwargs.items()])
     sizes = tuple([() if isinstance(o, SparseTensor) else tuple([_static(size) for size in o.shape]) for o in operands])
     # Dynamo guards the identity of objects that are arguments themselves, and refuses them in tuples
-    objects = [o.pattern for o in operands if isinstance(o, SparseTensor)] + formats
+    objects: list[Any] = [*(o.pattern for o in operands if isinstance(o, SparseTensor)), *formats]
     is_sparse, dtypes = tuple([isinstance(o, SparseTensor) for o in operands]), tuple([o.dtype for o in operands])
     kind, text, place, value = _outcome(name, places, named, is_sparse, sizes, dtypes, *objects)
     if kind == "aside":
@@ -174,8 +174,8 @@ def _example(pattern: Pattern | None, sizes: tuple[int | None, ...], dtype: torc
 
 def _sparse_outcome(name: str, text: str, result: SparseTensor, operands: Sequence[Any], is_symbolic: bool) -> tuple[str, str, int, Any]:
     sparse = [at for at, operand in enumerate(operands) if isinstance(operand, SparseTensor)]
-    if not sparse:
-        return "aside", "", -1, "no operand is sparse, but the result is"
+    if not all(isinstance(o, SparseTensor) or o.dtype.is_floating_point or o.dtype.is_complex for o in operands) or not sparse:
+        return "aside", "", -1, "the entries of its result depend on indices or masks"
     same = [at for at in sparse if operands[at].pattern is result.pattern]
     kept = same or [at for at in sparse if operands[at].pattern.stores_as(result.pattern)]
     first = operands[sparse[0]].pattern
@@ -185,8 +185,8 @@ def _sparse_outcome(name: str, text: str, result: SparseTensor, operands: Sequen
     is_at_values = all(o.pattern is first if isinstance(o, SparseTensor) else not o.ndim for o in operands) and not has_gaps(first)
     if same and is_at_values and TRACED[name].at_values is not None:
         return "values", text, place, None
-    address = result._values.data_ptr()
-    views = [at for at in sparse if address and operands[at]._values.data_ptr() == address and len(operands[at]._values) == len(result._values)]
+    memory = result._values.data_ptr(), len(result._values)
+    views = [at for at in sparse if memory[0] and (operands[at]._values.data_ptr(), len(operands[at]._values)) == memory]
     if views:
         return "view", text, place, views[0]
     if kept:

@@ -124,7 +124,7 @@ class Program:
         elif target and self.kept is None:
             self.shape = shape_of(target)
         self.key = (self.args[0], "dense") if self.is_contraction and self.kwargs == {"format": "dense"} else None
-        self.known: tuple[tuple[weakref.ref[Tensor], ...], list[Pattern | None]] = ((), [])
+        self.known: tuple[tuple[tuple[int, weakref.ref[Tensor]], ...], list[Pattern | None]] = ((), [])
 
     def values(self, arrays: Sequence[Tensor]) -> list[Tensor]:
         """The values of sparse operands, and dense operands."""
@@ -133,7 +133,7 @@ class Program:
     def patterns(self, arrays: Sequence[Tensor]) -> list[Pattern | None]:
         """The patterns of the operands; None for dense ones. Those of the last call are found without a search."""
         references, patterns = self.known
-        if references and all([reference() is arrays[at] for at, reference in references]):
+        if references and all(reference() is arrays[at] for at, reference in references):
             return patterns
         within = [(at, known) for at, known in zip(self.starts, self.formats, strict=True)]
         patterns = [None if known is None else pattern_of(known, arrays[at + 1 : at + 1 + array_count(known[0])]) for at, known in within]
@@ -160,16 +160,16 @@ class Program:
         """
         with steady():
             if self.key is not None and (quick := quick_result(self.key, self.operands(arrays))) is not MISSED:
-                return quick  # type: ignore[no-any-return]
+                return quick
             result = self.result(arrays)
-        return result.clone() if any([result is array for array in arrays]) else result.contiguous()
+        return result.clone() if any(result is array for array in arrays) else result.contiguous()
 
     def result(self, arrays: Sequence[Tensor]) -> Tensor:
         """The result of the function, which autograd may record."""
         operands = self.operands(arrays)
         result = self.traced.function(*filled(self.args, operands), **{key: filled(value, operands) for key, value in self.kwargs.items()})
         if not isinstance(result, SparseTensor):
-            return result  # type: ignore[no-any-return]
+            return result
         expected = self.pattern(arrays)
         if expected is None or not (result.pattern is expected or result.pattern.stores_as(expected)):
             raise UnsupportedError(
@@ -218,9 +218,11 @@ class Program:
             shape = (self.count,)
         elif self.shape is not None:
             shape = self.shape
-        else:
+        elif self.traced.shape is not None:
             shapes = [Shape(value.shape if known is None else known[1]) for value, known in zip(values, self.formats, strict=True)]
             shape = self.traced.shape(*filled(self.args, shapes), **{key: filled(value, shapes) for key, value in self.kwargs.items()})
+        else:
+            raise UnsupportedError(f"{self.text} in a program with symbolic sizes: compile it with dynamic=False")
         return values[0].new_empty(shape, dtype=self.dtype)
 
 
@@ -305,7 +307,7 @@ class _Differentiable(_SingleLevelFunction):
     """A call and its gradients; torch's dispatcher has handled all but the innermost transform of torch.func."""
 
     @staticmethod
-    def forward(ctx: Any, program: str, *arrays: Tensor) -> Tensor:  # type: ignore[override]
+    def forward(ctx: Any, program: str, *arrays: Tensor) -> Tensor:
         ctx.program = program
         ctx.save_for_backward(*arrays)
         result: Tensor = torch.ops.numscorch.run(program, arrays)
@@ -323,9 +325,9 @@ class _Differentiable(_SingleLevelFunction):
 
 
 def _call(program: str, arrays: Sequence[Tensor]) -> Tensor:
-    if torch.is_grad_enabled() and any([array.requires_grad for array in arrays]):
+    if torch.is_grad_enabled() and any(array.requires_grad for array in arrays):
         with within_transform():
-            result: Tensor = _Differentiable.apply(program, *arrays)  # type: ignore[no-untyped-call]
+            result: Tensor = _Differentiable.apply(program, *arrays)  # type: ignore[attr-defined]
     else:
         result = torch.ops.numscorch.run(program, arrays)
     return result
@@ -348,7 +350,9 @@ def _run_batch(info: Any, in_dims: Any, program: str, arrays: Sequence[Tensor]) 
     return torch.stack([torch.ops.numscorch.call(program, row) for row in _rows(dims, info.batch_size, arrays)]), 0
 
 
-def _gradients_of_batch(info: Any, in_dims: Any, program: str, wanted: Any, upstream: Tensor, arrays: Any) -> tuple[list[Tensor], list[int]]:
+def _gradients_of_batch(
+    info: Any, in_dims: Any, program: str, wanted: Any, upstream: Tensor, arrays: Any
+) -> tuple[list[Tensor], list[int]]:
     """The gradients for a batch, row by row."""
     rows = _rows([in_dims[2], *in_dims[3]], info.batch_size, [upstream, *arrays])
     found = [torch.ops.numscorch.gradients(program, wanted, first, others) for first, *others in rows]

@@ -26,7 +26,8 @@ class Traced(NamedTuple):
 
     Attributes:
         function: the function; which entries its result stores depends on the patterns of its operands, and not on values.
-        shape: the shape of a dense result, from the arguments with a :class:`Shape` in the place of each tensor; None if sizes must not be symbolic.
+        shape: the shape of a dense result, from the arguments with a :class:`Shape` in the place of each tensor; None if sizes must not
+            be symbolic.
         at_values: the function of torch that computes the values of a result with the pattern of all sparse operands.
     """
 

@@ -56,7 +56,7 @@ def within_transform() -> AbstractContextManager[Any]:
         return nullcontext()
     from torch._functorch.utils import enable_single_level_autograd_function  # lazy: slow to import
 
-    return enable_single_level_autograd_function()  # type: ignore[no-any-return, no-untyped-call]
+    return enable_single_level_autograd_function()
 
 
 @contextmanager
