@@ -75,6 +75,7 @@ from .operators.creation import (
 )
 from .operators.joining import stack
 from .operators.naming import fallback as _fallback, publish as _publish
+from .programs import torch_operators as _torch_operators  # packages of AOTInductor call its operators  # noqa: F401
 from .programs.autotuning import autotune
 from .programs.recording import as_operator as _as_operator, einsum_as_operator as _einsum_as_operator
 from .sparsifiers.registration import _find_sparsifier, register_sparsifier

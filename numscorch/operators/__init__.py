@@ -6,6 +6,7 @@ It serves the functions `numscorch.*`, torch's functions (through `__torch_funct
 from __future__ import annotations
 
 import inspect
+import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache, update_wrapper, wraps
 from typing import Any
@@ -55,12 +56,12 @@ CASTS = {
 }
 
 
-def _in_programs(name: str, operator: Callable[..., Any]) -> Callable[..., Any]:
+def _in_programs(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     """The operator as torch.compile sees it."""
     if name in OUTSIDE or name.endswith("_"):
-        return graph_break(operator)
+        return graph_break(function)
     if name in OF_DESCRIPTIONS:
-        return operator
+        return function
     of_dense = getattr(torch, name, None) or getattr(functional, name, None) or getattr(torch.Tensor, name, None)
 
     def shape(*args: Any, **kwargs: Any) -> torch.Size:
@@ -69,11 +70,11 @@ def _in_programs(name: str, operator: Callable[..., Any]) -> Callable[..., Any]:
 
     at_values = of_dense if name in NAMED or name in ("clone", "detach") else None
     at_values = (lambda values, *args: values.to(CASTS[name])) if name in CASTS else at_values
-    return traced(name, None if of_dense is None else shape, at_values)(operator)
+    return traced(name, None if of_dense is None else shape, at_values)(function)
 
 
-def _flipped(operator: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda left, right: operator(right, left)
+def _flipped(function: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda left, right: function(right, left)
 
 
 def _cast(dtype: torch.dtype) -> Callable[..., Any]:
@@ -194,6 +195,8 @@ TORCH_FUNCTIONS.update(
         **INITIAL,
     }
 )
+IN_EXPORT = {"add": "add", "sub": "sub", "mul": "mul", "truediv": "div", "pow": "pow", "matmul": "matmul", "neg": "neg", "abs": "abs"}
+TORCH_FUNCTIONS.update({getattr(operator, name): OPERATORS[ours] for name, ours in IN_EXPORT.items()})  # strict export passes these
 REFLECTED.update({function.__name__: call for function, call in TORCH_FUNCTIONS.items() if function.__name__.startswith("__r")})
 PUBLIC = frozenset(name for name in OPERATORS if callable(getattr(torch, name, None)))
 SPECIAL: dict[str, Callable[..., Any]] = {"setitem": setitem, "contains": contains, **BITWISE}
@@ -239,19 +242,20 @@ def public(name: str) -> Callable[..., Any]:
 
     If no argument is sparse, it calls torch's function. If all sparse arguments are torch's sparse tensors, sparse results are, too.
     """
-    operator = OPERATORS[name]
-    dense_operator = torchs(name) if name in PUBLIC else inspect.unwrap(operator)  # operators that torch lacks accept dense tensors, too
+    implementation = OPERATORS[name]
+    # operators that torch lacks accept dense tensors, too
+    dense_operator = torchs(name) if name in PUBLIC else inspect.unwrap(implementation)
 
     def function(*args: Any, **kwargs: Any) -> Any:
         if not kwargs and _is_plain(args):
-            return operator(*args)
+            return implementation(*args)
         sparse = list(_sparse_in((*args, *kwargs.values())))
         if not sparse:
             return dense_operator(*args, **kwargs)
-        result = operator(*map(_to_numscorch, args), **{key: _to_numscorch(value) for key, value in kwargs.items()})
+        result = implementation(*map(_to_numscorch, args), **{key: _to_numscorch(value) for key, value in kwargs.items()})
         return _to_torch(result) if all(isinstance(t, torch.Tensor) for t in sparse) else result
 
-    return with_name(update_wrapper(function, operator, assigned=(), updated=()), name, operator.__doc__ or "")
+    return with_name(update_wrapper(function, implementation, assigned=(), updated=()), name, implementation.__doc__ or "")
 
 
 MASKED = """

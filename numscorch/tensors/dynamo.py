@@ -6,6 +6,7 @@ the corrections are made then.
 * Dynamo calls the reversed method if the first operand is no tensor: ``A - x`` becomes ``x.__rsub__(A)``. It lacks the entry for ``@``
   (torch 2.13), so that ``A @ x`` would become ``x @ A``.
 * It does not call ``__matmul__`` of two objects that are no tensors, as in ``A @ A``.
+* It refuses modules with a buffer that is no tensor, as ``register_buffer("A", A)`` makes them.
 * ``torch.sparse.mm`` is missing in its set of functions that objects can override.
 """
 
@@ -13,7 +14,7 @@ from __future__ import annotations
 
 import operator
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
@@ -27,6 +28,7 @@ corrected = {"@": False}  # whether the operands of @ keep their order; a dictio
 
 def correct() -> None:
     """Make the corrections that this version of torch needs; where it has other names, ``@`` stays refused while torch compiles."""
+    from torch._dynamo import decorators
     from torch._dynamo.variables import builtin, torch as functions
 
     reversed_methods = getattr(builtin, "BUILTIN_TO_TENSOR_RFN_MAP", None)
@@ -37,8 +39,19 @@ def correct() -> None:
     corrected["@"] = True
     if (operators := getattr(builtin.BuiltinVariable, "_binops", None)) is not None:
         operators().setdefault(operator.matmul, (["__matmul__", "__rmatmul__", "__imatmul__"], operator.imatmul))
+    decorators.mark_static_address = _marking(decorators.mark_static_address)
     if (overridable := getattr(functions, "get_overridable_functions", None)) is not None:
         overridable().add(torch.sparse.mm)
+
+
+def _marking(mark: Callable[..., None]) -> Callable[..., None]:
+    """The function that Dynamo calls for each buffer of a module, also for buffers that are SparseTensors."""
+
+    def mark_static_address(t: Any, guard: bool = False) -> None:
+        for tensor in [t] if isinstance(t, torch.Tensor) or not hasattr(t, "pattern") else [t._values]:
+            mark(tensor, guard)
+
+    return mark_static_address
 
 
 class _Finder(MetaPathFinder):

@@ -13,7 +13,7 @@ from torch.utils.dlpack import from_dlpack, to_dlpack  # type: ignore[attr-defin
 from ..errors import FormatError, MissingError, OperandError, RangeError, SizeError, UnsupportedError
 from ..ir.format import Format, as_format, dense
 from .arrays import as_integers, as_tensor, check_values
-from .graph_breaks import graph_break, traced
+from .graph_breaks import TRACED, Traced, graph_break, traced
 from .ledgers import note
 from .methods import METHODS, OPERATORS as OPERATORS, PythonOperators, StoredValues
 from .packing import coordinates, entry_count
@@ -438,8 +438,9 @@ class SparseTensor(StoredValues, PythonOperators):
             raise RangeError(f"permute{named} of a {self.ndim}-dimensional tensor: name each dimension once")
         return self._permuted(places)
 
-    @traced("permuted")
     def _permuted(self, places: tuple[int, ...]) -> SparseTensor:
+        if torch.compiler.is_compiling():
+            return METHODS["as_operator"]("permuted", (self, places), {})
         result = SparseTensor.trusted(self.pattern.permuted(places), self._values)
         result._address = self._address
         return result
@@ -580,3 +581,6 @@ class SparseTensor(StoredValues, PythonOperators):
         if not self.ndim:
             raise FormatError("len() of a 0-dimensional tensor")
         return self.pattern.shape[0]
+
+
+TRACED["permuted"] = Traced(SparseTensor._permuted)
