@@ -30,7 +30,7 @@ from ..sparsifiers.results import einsum_as_statement, evaluate_sparsified, spar
 from ..tensors.distributed import handler_of
 from ..tensors.graph_breaks import TRACED, Traced, traced
 from ..tensors.methods import METHODS
-from ..tensors.modes import dispatch_modes, recorder
+from ..tensors.modes import dispatch_modes
 from ..tensors.parameter import SparseParameter
 from ..tensors.sparse_tensor import SparseTensor
 
@@ -106,7 +106,7 @@ def einsum(
             [5., 5.]])
     """
     is_plain = mask is None and schedule is None and sparsifier is None and reduce == "sum"
-    if is_compiling() or (dispatch_modes() and recorder() is not None):
+    if is_compiling() or dispatch_modes():
         if type(expr) is str and operands and type(operands[0]) not in (list, tuple) and out is None and is_plain:
             operands = in_autocast(operands) if torch.is_autocast_enabled("cpu") else operands
             return METHODS["einsum_as_operator"](expr, operands, format)

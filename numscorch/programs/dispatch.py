@@ -20,7 +20,7 @@ from ..schedule.facts import AUTOMATIC
 from ..tensors.distributed import handler_of
 from ..tensors.ledgers import is_listed, note
 from ..tensors.methods import METHODS
-from ..tensors.modes import recorder, without_autocast
+from ..tensors.modes import dispatch_modes, recorder, without_autocast
 from ..tensors.sparse_tensor import SparseTensor
 from . import gradients
 from .dense_requests import dense_result
@@ -51,7 +51,7 @@ def dispatched(expr: str | Request, operands: Sequence[Any], format: Format | st
     if (handler := handler_of(operands)) is not None:
         return handler.einsum(EinsumCall(expr, tuple(operands), format, out))
     if not is_plain_mode():
-        if isinstance(expr, str) and out is None and recorder() is not None:
+        if isinstance(expr, str) and out is None and (dispatch_modes() or recorder() is not None):
             return METHODS["einsum_as_operator"](expr, operands, format)
         check_not_recorded(operands)
         if is_transformed(operands):

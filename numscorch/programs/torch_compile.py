@@ -118,9 +118,16 @@ def _called(text: str, operands: Sequence[Any], further: Sequence[Tensor]) -> An
 
 
 def _outside(name: str, reason: str, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-    if not torch.compiler.is_compiling() and (mode := recorder()) is not None:
+    """Call the function outside of the compiled program.
+
+    Raises:
+        UnsupportedError: a mode records the program, so that it would lack the call.
+    """
+    if torch.compiler.is_compiling():
+        return aside(TRACED[name].function, *args, **kwargs)
+    if (mode := recorder()) is not None:
         raise UnsupportedError(f"{name} within {mode}, which records torch's operators: {reason}; compute it before, and pass its result")
-    return aside(TRACED[name].function, *args, **kwargs)
+    return TRACED[name].function(*args, **kwargs)
 
 
 @constant

@@ -11,12 +11,14 @@ import ast
 import weakref
 from collections.abc import Collection, Sequence
 from functools import lru_cache
+from math import prod
 from string import ascii_letters
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd.function import _SingleLevelFunction
+from torch.utils.flop_counter import register_flop_formula
 
 from ..errors import UnsupportedError
 from ..frontend.parser import parse_einsum
@@ -25,9 +27,10 @@ from ..ir.format import Format, as_format
 from ..runtime.confirming import steady
 from ..runtime.plans import keep
 from ..tensors.graph_breaks import TRACED, Shape, Traced
-from ..tensors.modes import recording, within_transform
+from ..tensors.modes import outside_dispatch_modes, recorder, recording, within_transform
 from ..tensors.pattern import Pattern
 from ..tensors.sparse_tensor import SparseTensor
+from .autograd import gradients_by_autograd
 from .dispatch import compute
 from .fitting import MISSED, quick_result
 from .gradients import DifferentiableCall
@@ -113,6 +116,7 @@ class Program:
         self.formats = tuple([described_as(text.partition(": ")[2]) for text in described])
         counts = [0 if known is None else array_count(known[0]) for known in self.formats]
         self.starts = tuple([at + sum(counts[:at]) for at in range(len(counts))])
+        self.places = tuple(zip(self.starts, self.formats, strict=True))
         dtype, _, target = result.removeprefix("-> ").partition(" ")
         self.dtype: torch.dtype = getattr(torch, dtype)
         self.kept = NAMES.index(target) if target and target in NAMES else None
@@ -135,7 +139,7 @@ class Program:
         references, patterns = self.known
         if references and all(reference() is arrays[at] for at, reference in references):
             return patterns
-        within = [(at, known) for at, known in zip(self.starts, self.formats, strict=True)]
+        within = self.places
         patterns = [None if known is None else pattern_of(known, arrays[at + 1 : at + 1 + array_count(known[0])]) for at, known in within]
         places = [at for start, known in within if known is not None for at in range(start + 1, start + 1 + array_count(known[0]))]
         self.known = tuple([(at, weakref.ref(arrays[at])) for at in places]), patterns
@@ -208,6 +212,23 @@ class Program:
         letter = next(letter for letter in ascii_letters if letter not in self.args[0])
         names = [letter * (at in batched) + term for at, term in enumerate(terms.split(","))]
         return self.text.replace(repr(self.args[0]), repr(f"{','.join(names)}->{letter}{result}"), 1)
+
+    def operations(self, shapes: Sequence[Sequence[int]]) -> int:
+        """The floating-point operations of a contraction: 2 for each entry of the largest sparse operand and each index that it lacks."""
+        if not self.is_contraction:
+            return 0
+        names = parse_einsum(
+            self.args[0], tuple([len(shapes[at]) if known is None else len(known[1]) for at, known in self.places])
+        ).operands
+        sizes = {
+            name: size
+            for term, (at, known) in zip(names, self.places, strict=True)
+            if known is None
+            for name, size in zip(term, shapes[at], strict=True)
+        }
+        counts = [(shapes[at][0], term) for term, (at, known) in zip(names, self.places, strict=True) if known is not None]
+        stored, inner = max(counts)
+        return 2 * stored * prod(size for name, size in sizes.items() if name not in inner)
 
     def like(self, arrays: Sequence[Tensor]) -> Tensor:
         """A tensor like the result; sizes may be symbolic."""
@@ -315,10 +336,14 @@ class _Differentiable(_SingleLevelFunction):
 
     @staticmethod
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
-        starts = program_of(ctx.program).starts
+        program, arrays = program_of(ctx.program), ctx.saved_tensors
+        if torch.is_grad_enabled() and recorder() is None:  # the gradients may be differentiated again
+            with outside_dispatch_modes():
+                return (None, *gradients_by_autograd(program.result, arrays, upstream, ctx.needs_input_grad[1:]))
+        starts = program.starts
         wanted = [at for at, start in enumerate(starts) if ctx.needs_input_grad[1 + start]]
         gradients: list[Tensor | None] = [None] * len(ctx.needs_input_grad)
-        found = torch.ops.numscorch.gradients(ctx.program, wanted, upstream, ctx.saved_tensors)
+        found = torch.ops.numscorch.gradients(ctx.program, wanted, upstream, arrays)
         for at, gradient in zip(wanted, found, strict=True):
             gradients[1 + starts[at]] = gradient
         return tuple(gradients)
@@ -374,6 +399,16 @@ def _gradients(program: str, wanted: Sequence[int], upstream: Tensor, arrays: Se
 def _gradients_like(program: str, wanted: Sequence[int], upstream: Tensor, arrays: Sequence[Tensor]) -> list[Tensor]:
     starts = program_of(program).starts
     return [arrays[starts[at]].new_empty(arrays[starts[at]].shape) for at in wanted]
+
+
+@register_flop_formula(torch.ops.numscorch.run)
+def _operations(program: str, arrays: Sequence[Sequence[int]], *args: Any, **kwargs: Any) -> int:
+    return program_of(program).operations(arrays)
+
+
+@register_flop_formula(torch.ops.numscorch.gradients)
+def _operations_of_gradients(program: str, wanted: Sequence[int], upstream: Any, arrays: Sequence[Sequence[int]], **kwargs: Any) -> int:
+    return program_of(program).operations(arrays) * len(wanted)
 
 
 LIBRARY.impl("call", _call, "CompositeImplicitAutograd")

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 import torch
 
 from .methods import METHODS
-from .modes import dispatch_modes, function_modes, on_cpu, recorder
+from .modes import dispatch_modes, function_modes, on_cpu
 
 F = TypeVar("F", bound=Callable[..., Any])
 is_compiling = torch.compiler.is_compiling
@@ -64,7 +64,7 @@ def traced(name: str, shape: Callable[..., Any] | None = None, at_values: Callab
 
         @wraps(function)
         def call(*args: Any, **kwargs: Any) -> Any:
-            if torch.compiler.is_compiling() or (dispatch_modes() and recorder() is not None):
+            if torch.compiler.is_compiling() or dispatch_modes():
                 return METHODS["as_operator"](name, args, kwargs)
             return on_cpu(function, *args, **kwargs) if function_modes() else function(*args, **kwargs)
 

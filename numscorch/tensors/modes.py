@@ -32,6 +32,15 @@ def without_autocast() -> AbstractContextManager[Any]:
     return torch.autocast("cpu", enabled=False) if torch.is_autocast_enabled("cpu") else nullcontext()
 
 
+def outside_dispatch_modes() -> AbstractContextManager[Any]:
+    """A context without the modes that see each operator."""
+    if not dispatch_modes():
+        return nullcontext()
+    from torch.utils._python_dispatch import _disable_current_modes
+
+    return _disable_current_modes()
+
+
 @contextmanager
 def outside_modes() -> Iterator[None]:
     """Leave torch.func's transforms, inference mode, and modes that see each operator; new tensors then belong to none of them."""
@@ -40,10 +49,7 @@ def outside_modes() -> Iterator[None]:
             from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack  # lazy: slow to import
 
             stack.enter_context(temporarily_clear_interpreter_stack())
-        if dispatch_modes():
-            from torch.utils._python_dispatch import _disable_current_modes
-
-            stack.enter_context(_disable_current_modes())
+        stack.enter_context(outside_dispatch_modes())
         if is_inference():
             stack.enter_context(torch.inference_mode(False))
             stack.enter_context(torch.no_grad())
