@@ -426,12 +426,14 @@ class SparseMultiheadAttention(WeightsFirst, torch.nn.MultiheadAttention):
     def _projected(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """Project queries, keys and values: multiply each distinct input once by the whole weight, and take thirds of the products."""
         weight = unwrapped(self.in_proj_weight)
-        projections: dict[int, tuple[torch.Tensor, ...]] = {}
-        for tensor in (query, key, value):
-            if id(tensor) not in projections:
+        projections: list[tuple[torch.Tensor, ...]] = []
+        inputs = query, key, value
+        for at, tensor in enumerate(inputs):
+            first = next(place for place, other in enumerate(inputs) if other is tensor)  # torch.compile would guard id(tensor)
+            if first == at:
                 check_dtype(self, weight, tensor)
-                projections[id(tensor)] = linear(tensor, weight, self.in_proj_bias).chunk(3, -1)
-        return projections[id(query)][0], projections[id(key)][1], projections[id(value)][2]
+            projections.append(linear(tensor, weight, self.in_proj_bias).chunk(3, -1) if first == at else projections[first])
+        return tuple([projection[at] for at, projection in enumerate(projections)])
 
     def _heads(self, projected: torch.Tensor, is_sequence_first: bool) -> torch.Tensor:
         """Split a projection into heads, (N, heads, L, head size)."""

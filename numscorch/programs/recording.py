@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 
@@ -11,6 +11,13 @@ def as_operator(name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     from .torch_compile import as_operator
 
     return as_operator(name, args, kwargs)
+
+
+def outside(function: Callable[..., Any], reason: str, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    """See :func:`numscorch.programs.torch_compile.outside`."""
+    from .torch_compile import outside
+
+    return outside(function, reason, args, kwargs)
 
 
 def einsum_as_operator(expr: str, operands: Sequence[Any], format: Any) -> Any:

@@ -7,7 +7,7 @@ of its result is found by a trial: the call runs once, while torch traces, with 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -20,6 +20,7 @@ from ..frontend.requests import NAMES, Operand, einsum_request
 from ..ir.format import COO, Format, dense
 from ..schedule.facts import rounded
 from ..tensors.aside import aside
+from ..tensors.dynamo import constant
 from ..tensors.graph_breaks import TRACED
 from ..tensors.modes import as_if_running, lifted, recorder
 from ..tensors.packing import has_gaps
@@ -32,8 +33,6 @@ from .pairing import paired
 from .torch_operators import CALL, arrays_of, described, printed
 
 Part = tuple[str, tuple[int, ...]]  # an einsum, and the numbers of its operands; results are numbered after operands
-F = TypeVar("F", bound=Callable[..., Any])
-constant: Callable[[F], F] = torch.compiler.assume_constant_result
 
 
 # ---- any function
@@ -57,7 +56,7 @@ def as_operator(name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     is_sparse, dtypes = tuple([isinstance(o, SparseTensor) for o in operands]), tuple([o.dtype for o in operands])
     kind, text, place, value = _outcome(name, places, named, is_sparse, sizes, dtypes, *objects)
     if kind == "aside":
-        return _outside(name, value, args, kwargs)
+        return outside(TRACED[name].function, value, args, kwargs)
     if kind == "dense":
         return _called(text, operands, [])
     pattern = objects[0].successors[text] if place < 0 else operands[place].pattern
@@ -117,17 +116,17 @@ def _called(text: str, operands: Sequence[Any], further: Sequence[Tensor]) -> An
     return CALL(text, arrays)
 
 
-def _outside(name: str, reason: str, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-    """Call the function outside of the compiled program.
+def outside(function: Callable[..., Any], reason: str, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    """Call a function outside of the compiled program.
 
     Raises:
-        UnsupportedError: a mode records the program, so that it would lack the call.
+        UnsupportedError: the program may not have graph breaks, or a mode records it, so that it would lack the call.
     """
-    if torch.compiler.is_compiling():
-        return aside(TRACED[name].function, *args, **kwargs)
-    if (mode := recorder()) is not None:
-        raise UnsupportedError(f"{name} within {mode}, which records torch's operators: {reason}; compute it before, and pass its result")
-    return TRACED[name].function(*args, **kwargs)
+    recorded = recorder() if not torch.compiler.is_compiling() else "a whole graph" if is_whole() else None
+    if recorded is not None:
+        name = getattr(function, "__name__", "a function")
+        raise UnsupportedError(f"{name} within {recorded}: {reason}; call it outside, and pass its result")
+    return aside(function, *args, **kwargs) if torch.compiler.is_compiling() else function(*args, **kwargs)
 
 
 @constant
@@ -152,11 +151,18 @@ def _outcome(
         patterns: list[Pattern | None] = [next(remaining) if wanted else None for wanted in is_sparse]
         formats = list(remaining)
         args, kwargs = _refilled(args, formats, "format"), _refilled(kwargs, formats, "format")
-        operands = [_example(*fact) for fact in zip(patterns, sizes, dtypes, strict=True)]
-        try:
-            result = TRACED[name].function(*_refilled(args, operands), **{key: _refilled(value, operands) for key, value in kwargs})
-        except Exception as error:
-            return "aside", "", -1, f"{type(error).__name__}: {error}"
+        reason = ""
+        for unknown in dict.fromkeys(
+            [2, *(size for shape in sizes for size in shape if size is not None)]
+        ):  # symbolic sizes may equal others
+            operands = [_example(*fact, unknown) for fact in zip(patterns, sizes, dtypes, strict=True)]
+            try:
+                result = TRACED[name].function(*_refilled(args, operands), **{key: _refilled(value, operands) for key, value in kwargs})
+                break
+            except Exception as error:
+                reason = reason or f"{type(error).__name__}: {error}"
+        else:
+            return "aside", "", -1, reason
         if not isinstance(result, SparseTensor | Tensor) or (isinstance(result, Tensor) and result.layout is not torch.strided):
             return "aside", "", -1, f"its result is a {type(result).__name__}"
         is_symbolic = any(None in shape for shape in sizes)
@@ -171,9 +177,9 @@ def _outcome(
         return _sparse_outcome(name, text, result, operands, is_symbolic)
 
 
-def _example(pattern: Pattern | None, sizes: tuple[int | None, ...], dtype: torch.dtype) -> Any:
-    """An operand of a trial: ones, or zeros if they may be indices."""
-    shape = (pattern.nnz,) if pattern is not None else tuple([2 if size is None else size for size in sizes])
+def _example(pattern: Pattern | None, sizes: tuple[int | None, ...], dtype: torch.dtype, unknown: int) -> Any:
+    """An operand of a trial: ones, or zeros if they may be indices; ``unknown`` takes the place of symbolic sizes."""
+    shape = (pattern.nnz,) if pattern is not None else tuple([unknown if size is None else size for size in sizes])
     values = torch.ones(shape, dtype=dtype, device="cpu") if dtype.is_floating_point or dtype.is_complex or pattern is not None else None
     values = torch.zeros(shape, dtype=dtype, device="cpu") if values is None else values
     return values if pattern is None else SparseTensor.trusted(pattern, values)

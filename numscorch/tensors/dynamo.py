@@ -18,12 +18,19 @@ from collections.abc import Callable, Sequence
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
+F = TypeVar("F", bound=Callable[..., Any])
 PACKAGE = "torch._dynamo"
 corrected = {"@": False}  # whether the operands of @ keep their order; a dictionary, because other files read it
+
+
+def constant(function: F) -> F:
+    """Mark a function whose result compiled programs contain as a constant: torch.compiler.assume_constant_result imports Dynamo."""
+    function._dynamo_marked_constant = True  # type: ignore[attr-defined]
+    return function
 
 
 def correct() -> None:

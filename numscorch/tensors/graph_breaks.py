@@ -11,6 +11,7 @@ import torch
 from .methods import METHODS
 from .modes import dispatch_modes, function_modes, on_cpu
 
+DEPENDS = "its result depends on values, or it changes a tensor"
 F = TypeVar("F", bound=Callable[..., Any])
 is_compiling = torch.compiler.is_compiling
 
@@ -45,9 +46,7 @@ def graph_break(function: F) -> F:
     @wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         if torch.compiler.is_compiling():  # the full name: Dynamo skips functions that do not mention torch
-            from .aside import aside  # deferred: it imports torch's compiler
-
-            return aside(function, *args, **kwargs)
+            return METHODS["outside"](function, DEPENDS, args, kwargs)
         return on_cpu(function, *args, **kwargs) if function_modes() else function(*args, **kwargs)
 
     return cast("F", call)

@@ -13,6 +13,7 @@ from torch.utils.dlpack import from_dlpack, to_dlpack  # type: ignore[attr-defin
 from ..errors import FormatError, MissingError, OperandError, RangeError, SizeError, UnsupportedError
 from ..ir.format import Format, as_format, dense
 from .arrays import as_integers, as_tensor, check_values
+from .dynamo import constant
 from .graph_breaks import TRACED, Traced, graph_break, traced
 from .ledgers import note
 from .methods import METHODS, OPERATORS as OPERATORS, PythonOperators, StoredValues
@@ -35,6 +36,12 @@ REFLECTED: dict[str, Callable[..., Any]] = {}  # methods such as __rsub__ by nam
 def _contiguous(values: torch.Tensor) -> torch.Tensor:
     note("copy", "values that weren't contiguous", values.nbytes)
     return values.contiguous()
+
+
+@constant
+def _position_count(pattern: Pattern) -> int:
+    """The number of positions, which Dynamo cannot trace: a pattern counts them at first use."""
+    return pattern.nnz
 
 
 class SparseTensor(StoredValues, PythonOperators):
@@ -98,7 +105,7 @@ class SparseTensor(StoredValues, PythonOperators):
     @values.setter
     def values(self, values: torch.Tensor | ArrayLike) -> None:
         values = values if isinstance(values, torch.Tensor) else as_tensor(values, "values")
-        stored = self.pattern.nnz
+        stored = _position_count(self.pattern) if torch.compiler.is_compiling() else self.pattern.nnz
         if values.shape != (stored,):
             raise SizeError(f"values has shape {tuple(values.shape)}, but the pattern has {stored} positions: pass shape ({stored},)")
         values = check_values(values)
