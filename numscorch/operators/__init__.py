@@ -62,7 +62,7 @@ def _in_programs(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         return graph_break(function)
     if name in OF_DESCRIPTIONS:
         return function
-    of_dense = getattr(torch, name, None) or getattr(functional, name, None) or getattr(torch.Tensor, name, None)
+    of_dense = getattr(functional, name, None) or getattr(torch, name, None) or getattr(torch.Tensor, name, None)
 
     def shape(*args: Any, **kwargs: Any) -> torch.Size:
         tensors, named = pytree.tree_map_only(Shape, lambda sizes: torch.empty(sizes, device="meta"), (args, kwargs))

@@ -30,7 +30,7 @@ from ..tensors.sparse_tensor import SparseTensor
 from .dense_requests import einsum_text
 from .gradients import attached
 from .pairing import paired
-from .torch_operators import CALL, arrays_of, described, printed
+from .torch_operators import CALL, arrays_of, described, printed, text_of_shape
 
 Part = tuple[str, tuple[int, ...]]  # an einsum, and the numbers of its operands; results are numbered after operands
 
@@ -152,9 +152,8 @@ def _outcome(
         formats = list(remaining)
         args, kwargs = _refilled(args, formats, "format"), _refilled(kwargs, formats, "format")
         reason = ""
-        for unknown in dict.fromkeys(
-            [2, *(size for shape in sizes for size in shape if size is not None)]
-        ):  # symbolic sizes may equal others
+        stated = [size for shape in sizes for size in shape if size is not None]
+        for unknown in dict.fromkeys([2, *stated]):  # in the place of symbolic sizes, which may have to equal others
             operands = [_example(*fact, unknown) for fact in zip(patterns, sizes, dtypes, strict=True)]
             try:
                 result = TRACED[name].function(*_refilled(args, operands), **{key: _refilled(value, operands) for key, value in kwargs})
@@ -169,12 +168,14 @@ def _outcome(
         described_operands = [f"{letter}: {'dense' if p is None else described(p)}" for letter, p in zip(NAMES, patterns, strict=False)]
         shown = [*map(printed, args), *(f"{key}={printed(value)}" for key, value in kwargs)]
         dtype = str(result.dtype).removeprefix("torch.")
-        text = "; ".join([f"{name}({', '.join(shown)})", *described_operands, f"-> {dtype}"])
+        call = f" = {name}({', '.join(shown)})"
+        head = "; ".join([*described_operands, dtype])
         if isinstance(result, Tensor):
-            if not is_symbolic:
-                return "dense", f"{text} {'x'.join(map(str, result.shape)) or 'scalar'}", -1, None
-            return ("dense", text, -1, None) if TRACED[name].shape else ("aside", "", -1, "sizes are symbolic")
-        return _sparse_outcome(name, text, result, operands, is_symbolic)
+            if is_symbolic and TRACED[name].shape is None:
+                return "aside", "", -1, "sizes are symbolic"
+            shape = "" if is_symbolic else f" {'x'.join(map(str, result.shape)) or 'scalar'}"
+            return "dense", f"{head}{shape}{call}", -1, None
+        return _sparse_outcome(name, head, call, result, operands, is_symbolic)
 
 
 def _example(pattern: Pattern | None, sizes: tuple[int | None, ...], dtype: torch.dtype, unknown: int) -> Any:
@@ -185,30 +186,28 @@ def _example(pattern: Pattern | None, sizes: tuple[int | None, ...], dtype: torc
     return values if pattern is None else SparseTensor.trusted(pattern, values)
 
 
-def _sparse_outcome(name: str, text: str, result: SparseTensor, operands: Sequence[Any], is_symbolic: bool) -> tuple[str, str, int, Any]:
+def _sparse_outcome(
+    name: str, head: str, call: str, result: SparseTensor, operands: Sequence[Any], is_symbolic: bool
+) -> tuple[str, str, int, Any]:
+    """The outcome of a call with a sparse result; its text consists of ``head``, the result's pattern and ``call``."""
     sparse = [at for at, operand in enumerate(operands) if isinstance(operand, SparseTensor)]
     if not all(isinstance(o, SparseTensor) or o.dtype.is_floating_point or o.dtype.is_complex for o in operands) or not sparse:
         return "aside", "", -1, "the entries of its result depend on indices or masks"
+    first = operands[sparse[0]].pattern
     same = [at for at in sparse if operands[at].pattern is result.pattern]
     kept = same or [at for at in sparse if operands[at].pattern.stores_as(result.pattern)]
-    first = operands[sparse[0]].pattern
-    if not kept:
-        first.successors[text] = result.pattern
     place = kept[0] if kept else -1
     is_at_values = all(o.pattern is first if isinstance(o, SparseTensor) else not o.ndim for o in operands) and not has_gaps(first)
     if same and is_at_values and TRACED[name].at_values is not None:
-        return "values", text, place, None
+        return "values", "", place, None
+    text = f"{head} {NAMES[place] if kept else f'{described(result.pattern)} with {result.pattern.nnz}'}{call}"
+    if not kept:
+        first.successors[text] = result.pattern
     memory = result._values.data_ptr(), len(result._values)
     views = [at for at in sparse if memory[0] and (operands[at]._values.data_ptr(), len(operands[at]._values)) == memory]
     if views:
         return "view", text, place, views[0]
-    if kept:
-        return "sparse", f"{text} {NAMES[place]}", place, None
-    if is_symbolic:
-        return "aside", "", -1, "sizes are symbolic"
-    full = f"{text} {described(result.pattern)} with {result.pattern.nnz}"
-    first.successors[full] = first.successors.pop(text)
-    return "sparse", full, -1, None
+    return ("aside", "", -1, "sizes are symbolic") if is_symbolic and not kept else ("sparse", text, place, None)
 
 
 # ---- einsum
@@ -267,8 +266,7 @@ def _is_ready(operand: Any) -> bool:
 def _contraction(expr: str, texts: tuple[str, ...], dtype: torch.dtype) -> str:
     letters = NAMES[: len(texts)]
     operands = [f"{letter}: {text}" for letter, text in zip(letters, texts, strict=True)]
-    call = f"contract({expr!r}, {', '.join(letters)}, format='dense')"
-    return "; ".join([call, *operands, f"-> {str(dtype).removeprefix('torch.')}"])
+    return f"{'; '.join([*operands, str(dtype).removeprefix('torch.')])} = contract({expr!r}, {', '.join(letters)}, format='dense')"
 
 
 @constant
@@ -318,7 +316,7 @@ def text_of(pattern: Pattern) -> str:
 @constant
 def _text(format: Any, shape: tuple[int, ...]) -> str:
     """The format and shape as text; Dynamo keeps both as constants."""
-    return f"{format} of {'x'.join(map(str, shape)) or 'scalar'}"
+    return text_of_shape(format, shape)
 
 
 @constant

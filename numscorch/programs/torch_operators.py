@@ -1,7 +1,7 @@
 """Calls of numscorch as operators of torch, for programs that torch compiles, exports or records.
 
 There are two operators: ``numscorch::call`` computes a call, and ``numscorch::gradients`` its gradients. Their arguments are a text,
-such as ``softmax(A, 1); A: CSR of 6x6; -> float32 A``, and a flat list of tensors: for each operand its values, and the index arrays of its
+such as ``A: CSR of 6x6; float32 A = softmax(A, 1)``, and a flat list of tensors: for each operand its values, and the index arrays of its
 pattern. So new functions, levels and data types need no further operator.
 """
 
@@ -15,12 +15,13 @@ from math import prod
 from string import ascii_letters
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.autograd.function import _SingleLevelFunction
 from torch.utils.flop_counter import register_flop_formula
 
-from ..errors import UnsupportedError
+from ..errors import FormatError, UnsupportedError
 from ..frontend.parser import parse_einsum
 from ..frontend.requests import NAMES, einsum_request
 from ..ir.format import Format, as_format
@@ -56,6 +57,8 @@ def printed(value: Any) -> str:
         return f"[{', '.join(map(printed, value))}]"
     if isinstance(value, tuple):
         return f"({', '.join(map(printed, value))}{',' * (len(value) == 1)})"
+    if isinstance(value, np.generic):
+        value = value.item()
     return f"Format({str(value)!r})" if isinstance(value, Format) else "..." if value is Ellipsis else repr(value)
 
 
@@ -66,8 +69,6 @@ def parsed(node: ast.expr) -> Any:
         UnsupportedError: the text has another expression.
     """
     match node:
-        case ast.Constant(value=value):
-            return value
         case ast.Name(id=name) if name in LITERALS:
             return LITERALS[name]
         case ast.Name(id=name):
@@ -78,13 +79,17 @@ def parsed(node: ast.expr) -> Any:
             return list(map(parsed, members))
         case ast.Tuple(elts=members):
             return tuple(map(parsed, members))
-        case ast.UnaryOp(op=ast.USub(), operand=operand):
-            return -parsed(operand)
         case ast.Call(func=ast.Name(id="slice"), args=members):
             return slice(*map(parsed, members))
         case ast.Call(func=ast.Name(id="Format"), args=[ast.Constant(value=str(text))]):
             return as_format(text)
-    raise UnsupportedError(f"a program of numscorch has the argument {ast.unparse(node)}, which this version cannot read: compile it again")
+    try:
+        return ast.literal_eval(node)
+    except ValueError as error:
+        shown = ast.unparse(node)
+        raise UnsupportedError(
+            f"a program has the argument {shown}, which numscorch cannot read: call the function outside of it"
+        ) from error
 
 
 class Operand(int):
@@ -101,12 +106,13 @@ def filled(value: Any, operands: Sequence[Any]) -> Any:
 class Program:
     """One call, from its text: the function, its arguments, the formats and shapes of its sparse operands, and its result.
 
-    The text ends with the result: its data type, and an operand (the result has its pattern), a format and a shape (the last tensors
-    are the index arrays), or a shape. Without these, the shape follows from the operands.
+    The text describes the operands, then the result: its data type, and an operand (the result has its pattern), a format and a shape
+    (the last tensors are the index arrays), or a shape. Without these, the shape follows from the operands. The call comes last.
     """
 
     def __init__(self, text: str):
-        call, *described, result = text.split("; ")
+        head, _, call = text.partition(" = ")
+        *described, result = head.split("; ")
         node = ast.parse(call, mode="eval").body
         if not isinstance(node, ast.Call) or (name := ast.unparse(node.func)) not in TRACED:
             raise UnsupportedError(f"a program of numscorch has the call {call!r}, which this version does not have: compile it again")
@@ -117,7 +123,7 @@ class Program:
         counts = [0 if known is None else array_count(known[0]) for known in self.formats]
         self.starts = tuple([at + sum(counts[:at]) for at in range(len(counts))])
         self.places = tuple(zip(self.starts, self.formats, strict=True))
-        dtype, _, target = result.removeprefix("-> ").partition(" ")
+        dtype, _, target = result.partition(" ")
         self.dtype: torch.dtype = getattr(torch, dtype)
         self.kept = NAMES.index(target) if target and target in NAMES else None
         self.made, self.count = None, 0
@@ -128,22 +134,17 @@ class Program:
         elif target and self.kept is None:
             self.shape = shape_of(target)
         self.key = (self.args[0], "dense") if self.is_contraction and self.kwargs == {"format": "dense"} else None
-        self.known: tuple[tuple[tuple[int, weakref.ref[Tensor]], ...], list[Pattern | None]] = ((), [])
 
     def values(self, arrays: Sequence[Tensor]) -> list[Tensor]:
         """The values of sparse operands, and dense operands."""
         return [arrays[at] for at in self.starts]
 
     def patterns(self, arrays: Sequence[Tensor]) -> list[Pattern | None]:
-        """The patterns of the operands; None for dense ones. Those of the last call are found without a search."""
-        references, patterns = self.known
-        if references and all(reference() is arrays[at] for at, reference in references):
-            return patterns
-        within = self.places
-        patterns = [None if known is None else pattern_of(known, arrays[at + 1 : at + 1 + array_count(known[0])]) for at, known in within]
-        places = [at for start, known in within if known is not None for at in range(start + 1, start + 1 + array_count(known[0]))]
-        self.known = tuple([(at, weakref.ref(arrays[at])) for at in places]), patterns
-        return patterns
+        """The patterns of the operands; None for dense ones."""
+        found: list[Pattern | None] = []
+        for at, known in self.places:
+            found.append(None if known is None else pattern_of(known, arrays[at + 1 : at + 1 + array_count(known[0])]))
+        return found
 
     def pattern(self, arrays: Sequence[Tensor]) -> Pattern | None:
         """The pattern of a sparse result."""
@@ -164,7 +165,7 @@ class Program:
         """
         with steady():
             if self.key is not None and (quick := quick_result(self.key, self.operands(arrays))) is not MISSED:
-                return quick
+                return quick.contiguous()
             result = self.result(arrays)
         return result.clone() if any(result is array for array in arrays) else result.contiguous()
 
@@ -265,18 +266,28 @@ def _contract(expr: str, *operands: Any, format: str | None = None) -> Any:
 TRACED["contract"] = Traced(_contract, lambda expr, *shapes, format=None: contraction_shape(expr, *shapes))
 
 
-def described(pattern: Pattern) -> str:
-    """A pattern's format and shape as text.
+@lru_cache(maxsize=1024)
+def text_of_shape(format: Format, shape: tuple[int, ...]) -> str:
+    """A format and a shape as text.
 
     >>> import numscorch as ns
-    >>> described(ns.zeros(3, 4, format=ns.CSR).pattern)
+    >>> text_of_shape(ns.CSR, (3, 4))
     'CSR of 3x4'
     """
-    return f"{pattern.format} of {'x'.join(map(str, pattern.shape)) or 'scalar'}"
+    try:
+        is_named = as_format(format.name) == format
+    except FormatError:
+        is_named = False
+    return f"{format.name if is_named else format} of {'x'.join(map(str, shape)) or 'scalar'}"
+
+
+def described(pattern: Pattern) -> str:
+    """A pattern's format and shape as text."""
+    return text_of_shape(pattern.format, pattern.shape)
 
 
 def described_as(text: str) -> tuple[Format, tuple[int, ...]] | None:
-    """The format and shape of :func:`described`; None for dense operands.
+    """The format and shape of :func:`text_of_shape`; None for dense operands.
 
     >>> described_as("CSR of 3x4")[1], described_as("dense")
     ((3, 4), None)

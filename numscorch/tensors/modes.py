@@ -174,11 +174,11 @@ def lifted(arrays: list[torch.Tensor]) -> list[torch.Tensor]:
 
 @contextmanager
 def as_if_running() -> Iterator[None]:
-    """Compute with real tensors while torch compiles a program."""
+    """Compute with real tensors while torch compiles a program; random numbers stay those of the program."""
     was_compiling = torch.compiler._is_compiling_flag
     torch.compiler._is_compiling_flag = False
     try:
-        with outside_modes(), torch.no_grad():
+        with outside_modes(), torch.no_grad(), torch.random.fork_rng(devices=[]):
             yield
     finally:
         torch.compiler._is_compiling_flag = was_compiling
