@@ -75,7 +75,9 @@ from .operators.creation import (
 )
 from .operators.joining import stack
 from .operators.naming import fallback as _fallback, publish as _publish
+from .programs import torch_operators as _torch_operators  # packages of AOTInductor call its operators  # noqa: F401
 from .programs.autotuning import autotune
+from .programs.recording import as_operator as _as_operator, einsum_as_operator as _einsum_as_operator, outside as _outside
 from .sparsifiers.registration import _find_sparsifier, register_sparsifier
 from .tensors.ledgers import ledger, strict
 from .tensors.methods import METHODS as _METHODS
@@ -91,9 +93,12 @@ amax, amin, mean, sum, softmax = map(operators.public, ("amax", "amin", "mean", 
 eliminate_zeros, rearrange = map(operators.public, ("eliminate_zeros", "rearrange"))
 
 _METHODS.update(
+    as_operator=_as_operator,
     card=_card,
     coalesce=_ordered,
     converted=_converted,
+    einsum_as_operator=_einsum_as_operator,
+    outside=_outside,
     sort=sort,
     spy=_spy,
     to_dense=_dense_as_asked,

@@ -28,7 +28,9 @@ from ..programs.reductions import prepared, reduced
 from ..programs.tracing import TRACERS, holds_traced, traced_call
 from ..sparsifiers.results import einsum_as_statement, evaluate_sparsified, sparsified_einsum
 from ..tensors.distributed import handler_of
-from ..tensors.graph_breaks import graph_break
+from ..tensors.graph_breaks import TRACED, Traced, traced
+from ..tensors.methods import METHODS
+from ..tensors.modes import dispatch_modes
 from ..tensors.parameter import SparseParameter
 from ..tensors.sparse_tensor import SparseTensor
 
@@ -104,15 +106,12 @@ def einsum(
             [5., 5.]])
     """
     is_plain = mask is None and schedule is None and sparsifier is None and reduce == "sum"
-    if is_compiling():
-        from ..programs.torch_compile import einsum_in_compiled_graph  # deferred: it imports torch's compiler
-        from ..tensors.aside import aside  # deferred: it imports torch's compiler
-
-        if type(expr) is not str or not operands or type(operands[0]) in (list, tuple) or out is not None or not is_plain:
-            return aside(
-                einsum, expr, *operands, format=format, out=out, reduce=reduce, mask=mask, schedule=schedule, sparsifier=sparsifier
-            )
-        return einsum_in_compiled_graph(expr, in_autocast(operands) if torch.is_autocast_enabled("cpu") else operands, format)
+    if is_compiling() or dispatch_modes():
+        if type(expr) is str and operands and type(operands[0]) not in (list, tuple) and out is None and is_plain:
+            operands = in_autocast(operands) if torch.is_autocast_enabled("cpu") else operands
+            return METHODS["einsum_as_operator"](expr, operands, format)
+        named = {"format": format, "out": out, "reduce": reduce, "mask": mask, "schedule": schedule, "sparsifier": sparsifier}
+        return METHODS["as_operator"]("einsum", (expr, *operands), {key: value for key, value in named.items() if value is not None})
     if is_plain and format is None and type(expr) is str and (result := quick_result(expr, operands, out)) is not MISSED:
         return result
     call = EinsumCall(expr, operands, format, out, reduce, mask, schedule, sparsifier)
@@ -131,7 +130,10 @@ def einsum(
     return dispatched(expr, operands, None, out, expr) if format is None else compute(expr, operands, format, out)
 
 
-@graph_break
+TRACED["einsum"] = Traced(einsum)
+
+
+@traced("evaluate")
 def evaluate(statement: str, /, *, format: Format | str | None = None, sparsifier: Any = None, **operands: Any) -> Any:
     """Evaluate statements of index notation over sparse and dense tensors.
 

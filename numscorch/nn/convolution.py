@@ -20,7 +20,7 @@ from ..errors import SizeError, UnsupportedError
 from ..interface.api import einsum
 from ..ir.format import CSR
 from ..programs.gradients import attached
-from ..tensors.graph_breaks import graph_break
+from ..tensors.graph_breaks import graph_break, traced
 from ..tensors.modes import as_numpy
 from ..tensors.packing import pack
 from ..tensors.pattern import Pattern
@@ -184,7 +184,6 @@ def size_of(
     return rows[0], next(count for count in candidates if count is not None)
 
 
-@graph_break
 def largest(x: Features, graph: Any, nodes: tuple[int, int]) -> Features:
     """Return the maximum of the source features at each target, or 0 for targets without edges; sparse for sparse features.
 
@@ -268,6 +267,12 @@ AGGREGATIONS: dict[str, Callable[[Features, Any, Nodes], Features]] = {
 SUMS = ("add", "sum")
 
 
+@traced("nn.aggregate", lambda name, x, graph, targets: (x[0] if targets is None else targets, x[1]))
+def aggregate(name: str, x: Features, graph: Any, targets: int | None) -> Features:
+    """Aggregate source features at each target; ``targets`` is the number of targets, None for as many as sources."""
+    return AGGREGATIONS[name](x, graph, (x.shape[0], x.shape[0] if targets is None else targets))
+
+
 class Convolution(torch.nn.Module):
     """Base class of graph convolutions, with the supported arguments of PyTorch Geometric's MessagePassing.
 
@@ -310,6 +315,6 @@ class Convolution(torch.nn.Module):
 
     def _aggregate(self, sources: Features, graph: Any, nodes: tuple[int, int]) -> Features:
         """Aggregate the source features at the targets; concatenate the results of several aggregations."""
-        x = folded(sources, self.node_dim)
-        parts = [unfolded(AGGREGATIONS[name](x, graph, nodes), sources, self.node_dim) for name in self._aggregations]
+        x, targets = folded(sources, self.node_dim), None if nodes[0] == nodes[1] else nodes[1]
+        parts = [unfolded(aggregate(name, x, graph, targets), sources, self.node_dim) for name in self._aggregations]
         return parts[0] if len(parts) == 1 else torch.cat(list(map(as_dense, parts)), -1)

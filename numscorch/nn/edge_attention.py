@@ -23,10 +23,11 @@ from ..ir.format import Format
 from ..ir.levels import Compressed, Dense
 from ..programs.autograd import Differentiable, gradients_by_autograd, through
 from ..programs.operands import is_plain_mode
-from ..tensors.graph_breaks import graph_break
+from ..tensors.graph_breaks import graph_break, traced
 from ..tensors.pattern import Pattern
 from ..tensors.sparse_tensor import SparseTensor
 from .graph_inputs import KEEP_LOOPS, REPLACE_LOOPS, EdgeSelection, GraphInput, read_graph, remembered, select_edges
+from .graphs import multiplicities
 
 BY_HEADS = Format((Dense(), Compressed(), Dense()))
 EXPONENTIALS = "E[i,j,h] = stored(A[i,j,h]) * exp(where(s[j,h] + t[i,h] > 0, s[j,h] + t[i,h], slope * (s[j,h] + t[i,h])) - m[i,h])"
@@ -36,15 +37,8 @@ FILLS = {"add": "sum", "sum": "sum", "mean": "mean", "min": "amin", "max": "amax
 Fill = float | Tensor | str
 
 
-@graph_break
 def attend(
-    graph: SparseTensor,
-    sources: Tensor,
-    source_scores: Tensor,
-    target_scores: Tensor,
-    negative_slope: float,
-    dropout: float,
-    training: bool,
+    graph: SparseTensor, sources: Tensor, source_scores: Tensor, target_scores: Tensor, negative_slope: float, dropout: float
 ) -> Tensor:
     """Sum source features at each target, weighted by the softmax of ``leaky_relu(source score + target score)``.
 
@@ -53,17 +47,46 @@ def attend(
         sources: features (sources, heads, channels).
         source_scores, target_scores: shapes (sources, heads) and (targets, heads).
         negative_slope: slope of leaky_relu for negative arguments.
-        dropout: dropout probability of the attention weights if ``training``.
+        dropout: dropout probability of the attention weights.
 
     Returns:
         Features (targets, heads, channels); 0 for targets without edges.
     """
     edges, counts = _edges_by_head(graph, source_scores.shape[1])
-    dropout_mask = functional.dropout(torch.ones_like(edges.values), dropout) if dropout and training else None
+    dropout_mask = functional.dropout(torch.ones_like(edges.values), dropout) if dropout else None
     call = _AttentionCall(graph, edges, counts, dropout_mask, float(negative_slope))
     if not is_plain_mode():
         return call.by_parts(sources, source_scores, target_scores)
     return through(call, (sources, source_scores, target_scores))
+
+
+def _attended(
+    graph: Any,
+    sources: Tensor,
+    source_scores: Tensor,
+    target_scores: Tensor,
+    targets: int | None,
+    negative_slope: float,
+    dropout: float,
+    add_self_loops: bool,
+) -> Tensor:
+    """:func:`attend` of a graph in any form; ``targets`` is the number of targets, None for as many as sources."""
+    nodes = sources.shape[0], sources.shape[0] if targets is None else targets
+    counts = multiplicities(graph, nodes, sources.dtype, add_self_loops)
+    return attend(counts, sources, source_scores, target_scores, negative_slope, dropout)
+
+
+def _attended_shape(graph: Any, sources: Any, source_scores: Any, target_scores: Any, *options: Any) -> tuple[Any, ...]:
+    return (target_scores[0], *sources[1:])
+
+
+_kept_features, _drawn_features = traced("nn.attended", _attended_shape)(_attended), graph_break(_attended)
+
+
+def attended_features(graph: Any, *args: Any) -> Tensor:
+    """See :func:`_attended`; no compiled program contains dropout, whose gradients need the same random numbers."""
+    result: Tensor = (_drawn_features if args[5] else _kept_features)(graph, *args)
+    return result
 
 
 def by_heads(pattern: Pattern, heads: int) -> Pattern:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Self
+from typing import Any, NamedTuple, Self
 
 import torch
 from numpy.typing import ArrayLike
@@ -11,7 +11,7 @@ from ..errors import OperandError, RangeError, SizeError, UnsupportedError
 from ..interface.api import einsum
 from ..ir.format import CSR, Format, dense
 from ..sparsifiers.sparsify import Sparsifier
-from ..tensors.graph_breaks import graph_break
+from ..tensors.graph_breaks import traced
 from ..tensors.pattern import Pattern
 from ..tensors.sparse_tensor import SparseTensor
 from .functional import PRODUCT, check_items, ones_at
@@ -98,7 +98,6 @@ class SparseEmbeddingBag(torch.nn.EmbeddingBag):
             dtype=dtype,
         )
 
-    @graph_break
     def forward(
         self,
         input: torch.Tensor | SparseTensor,
@@ -119,52 +118,79 @@ class SparseEmbeddingBag(torch.nn.EmbeddingBag):
             OperandError: indices or offsets are not of type int32 or int64.
             UnsupportedError: weights are given with another mode than ``"sum"``.
         """
-        starts, items, weights = self._bag_lists(input, offsets, per_sample_weights)
-        check_items(items, self.num_embeddings)
-        if self.padding_idx is not None:
-            is_item = items != self.padding_idx
-            before = torch.cat([starts.new_zeros(1), is_item.cumsum(0, dtype=starts.dtype)])
-            starts, items, weights = before[starts.long()], items[is_item], None if weights is None else weights[is_item]
-        bags, counts = _bags(starts, items, weights, self), starts.diff()[:, None]
-        with torch.autocast("cpu", enabled=False):  # does not convert the table, as in torch
-            if self.mode == "max":
-                return einsum("bpn,nd->bd", bags, self.weight, reduce="max_plus").masked_fill(counts == 0, 0)
-            result: torch.Tensor = einsum("bpn,nd->bd", bags, self.weight)
-            return result / counts.clamp(min=1).to(result.dtype) if self.mode == "mean" else result
+        options = _Options(self.mode, self.num_embeddings, self.include_last_offset, self.padding_idx)
+        result: torch.Tensor = _embedded(input, offsets, per_sample_weights, self.weight, *options)
+        return result
 
-    def _bag_lists(self, input: torch.Tensor | SparseTensor, offsets: torch.Tensor | None, weights: torch.Tensor | None) -> BagLists:
-        """Return the bag boundaries (B + 1,), the items of all bags, and the items' weights."""
-        if isinstance(input, SparseTensor):
-            return self._bags_of_matrix(input, offsets, weights)
-        check_indices(input)
-        if weights is not None and self.mode != "sum":
-            raise UnsupportedError(f"per_sample_weights with mode={self.mode!r}: weights require mode='sum'")
-        if weights is not None and weights.shape != input.shape:
-            raise SizeError(
-                f"per_sample_weights has shape {tuple(weights.shape)}, but input has {tuple(input.shape)}: give one weight per item"
-            )
-        if input.ndim == 2:
-            if offsets is not None:
-                raise SizeError("input has 2 dimensions, one row of items per bag: leave offsets out")
-            starts = torch.arange(input.shape[0] + 1, dtype=input.dtype) * input.shape[1]
-            return starts, input.reshape(-1), None if weights is None else weights.reshape(-1)
-        if input.ndim != 1 or offsets is None:
-            missing = " without offsets" if input.ndim == 1 else ""
-            raise SizeError(f"input has shape {tuple(input.shape)}{missing}: give items (n,) with offsets (B,), or one row per bag")
-        return _starts(offsets, len(input), self.include_last_offset), input, weights
 
-    def _bags_of_matrix(self, bags: SparseTensor, offsets: torch.Tensor | None, weights: torch.Tensor | None) -> BagLists:
-        if offsets is not None or weights is not None:
-            raise SizeError("input is a SparseTensor, whose rows are the bags and whose values the weights: leave the other arguments out")
-        if bags.ndim != 2 or bags.shape[1] != self.num_embeddings:
-            raise SizeError(f"input has shape {tuple(bags.shape)}, but bags are rows with num_embeddings={self.num_embeddings} columns")
-        rows = bags.to(CSR)
-        starts, items = rows.pattern.arrays[1]
-        if self.mode == "sum":
-            return starts, items, rows.values
-        if not bool((rows.values == 1).all()):
-            raise UnsupportedError(f"mode={self.mode!r} of bags with values other than 1: weights require mode='sum'")
-        return starts, items, None
+class _Options(NamedTuple):
+    """The options of SparseEmbeddingBag."""
+
+    mode: str
+    num_embeddings: int
+    include_last_offset: bool
+    padding_idx: int | None
+
+
+def _embedded_shape(input: Any, offsets: Any, weights: Any, table: Any, *options: Any) -> tuple[Any, ...]:
+    has_end = _Options(*options).include_last_offset
+    return (offsets[0] - has_end if offsets is not None and len(input) == 1 else input[0]), table[1]
+
+
+@traced("nn.embedding_bag", _embedded_shape)
+def _embedded(
+    input: torch.Tensor | SparseTensor, offsets: torch.Tensor | None, weights: torch.Tensor | None, table: torch.Tensor, *options: Any
+) -> torch.Tensor:
+    """The embeddings of the bags, see :meth:`SparseEmbeddingBag.forward`."""
+    layer = _Options(*options)
+    starts, items, weights = _bag_lists(input, offsets, weights, layer)
+    check_items(items, layer.num_embeddings)
+    if layer.padding_idx is not None:
+        is_item = items != layer.padding_idx
+        before = torch.cat([starts.new_zeros(1), is_item.cumsum(0, dtype=starts.dtype)])
+        starts, items, weights = before[starts.long()], items[is_item], None if weights is None else weights[is_item]
+    bags, counts = _bags(starts, items, weights, layer, table.dtype), starts.diff()[:, None]
+    with torch.autocast("cpu", enabled=False):  # does not convert the table, as in torch
+        if layer.mode == "max":
+            return einsum("bpn,nd->bd", bags, table, reduce="max_plus").masked_fill(counts == 0, 0)
+        result: torch.Tensor = einsum("bpn,nd->bd", bags, table)
+        return result / counts.clamp(min=1).to(result.dtype) if layer.mode == "mean" else result
+
+
+def _bag_lists(input: torch.Tensor | SparseTensor, offsets: torch.Tensor | None, weights: torch.Tensor | None, layer: _Options) -> BagLists:
+    """Return the bag boundaries (B + 1,), the items of all bags, and the items' weights."""
+    if isinstance(input, SparseTensor):
+        return _bags_of_matrix(input, offsets, weights, layer)
+    check_indices(input)
+    if weights is not None and layer.mode != "sum":
+        raise UnsupportedError(f"per_sample_weights with mode={layer.mode!r}: weights require mode='sum'")
+    if weights is not None and weights.shape != input.shape:
+        raise SizeError(
+            f"per_sample_weights has shape {tuple(weights.shape)}, but input has {tuple(input.shape)}: give one weight per item"
+        )
+    if input.ndim == 2:
+        if offsets is not None:
+            raise SizeError("input has 2 dimensions, one row of items per bag: leave offsets out")
+        starts = torch.arange(input.shape[0] + 1, dtype=input.dtype) * input.shape[1]
+        return starts, input.reshape(-1), None if weights is None else weights.reshape(-1)
+    if input.ndim != 1 or offsets is None:
+        missing = " without offsets" if input.ndim == 1 else ""
+        raise SizeError(f"input has shape {tuple(input.shape)}{missing}: give items (n,) with offsets (B,), or one row per bag")
+    return _starts(offsets, len(input), layer.include_last_offset), input, weights
+
+
+def _bags_of_matrix(bags: SparseTensor, offsets: torch.Tensor | None, weights: torch.Tensor | None, layer: _Options) -> BagLists:
+    if offsets is not None or weights is not None:
+        raise SizeError("input is a SparseTensor, whose rows are the bags and whose values the weights: leave the other arguments out")
+    if bags.ndim != 2 or bags.shape[1] != layer.num_embeddings:
+        raise SizeError(f"input has shape {tuple(bags.shape)}, but bags are rows with num_embeddings={layer.num_embeddings} columns")
+    rows = bags.to(CSR)
+    starts, items = rows.pattern.arrays[1]
+    if layer.mode == "sum":
+        return starts, items, rows.values
+    if not bool((rows.values == 1).all()):
+        raise UnsupportedError(f"mode={layer.mode!r} of bags with values other than 1: weights require mode='sum'")
+    return starts, items, None
 
 
 class SparseEmbedding(WithSparseWeight):
@@ -281,16 +307,13 @@ def embedded(input: torch.Tensor, table: SparseTensor, padding_idx: int | None) 
             [1., 0., 0.]])
     """
     check_indices(input)
-    rows = _rows(input.reshape(-1), table).reshape(*input.shape, table.shape[1])
+    rows = _looked_up(input.reshape(-1), table).reshape(*input.shape, table.shape[1])
     return rows if padding_idx is None else torch.where((input == padding_idx)[..., None], rows.detach(), rows)
 
 
-def _rows(numbers: torch.Tensor, table: SparseTensor) -> torch.Tensor:
-    """Return the rows of a vector of indices, (n, embedding_dim)."""
-    if torch.compiler.is_compiling():
-        from .lookup import lookup_rows  # deferred: it imports torch's compiler
-
-        return lookup_rows(numbers, table)
+@traced("nn.lookup", lambda numbers, table: (numbers[0], table[1]))
+def _looked_up(numbers: torch.Tensor, table: SparseTensor) -> torch.Tensor:
+    """The rows of a table with these numbers, dense."""
     with torch.autocast("cpu", enabled=False):
         rows: torch.Tensor = einsum(PRODUCT, ones_at(numbers, table), table, format=dense(2))
         return rows
@@ -319,14 +342,14 @@ def check_indices(input: object) -> None:
         raise OperandError(f"input is {_kind(input)}: indices of embeddings are a tensor of torch.int64 or torch.int32")
 
 
-def _bags(starts: torch.Tensor, items: torch.Tensor, weights: torch.Tensor | None, owner: SparseEmbeddingBag) -> SparseTensor:
+def _bags(starts: torch.Tensor, items: torch.Tensor, weights: torch.Tensor | None, layer: _Options, dtype: torch.dtype) -> SparseTensor:
     """Return the bags as a tensor (bags, items, embeddings)."""
     count = len(items)
     index = torch.int32 if starts.dtype == items.dtype == torch.int32 else torch.int64
     arrays = (), (starts.to(index), torch.arange(count, dtype=index)), (items.to(index),)
     if weights is None:
-        weights = torch.full((count,), 0.0 if owner.mode == "max" else 1.0, dtype=owner.weight.dtype)
-    return SparseTensor(Pattern(BAGS, (len(starts) - 1, count, owner.num_embeddings), arrays), weights)
+        weights = torch.full((count,), 0.0 if layer.mode == "max" else 1.0, dtype=dtype)
+    return SparseTensor(Pattern(BAGS, (len(starts) - 1, count, layer.num_embeddings), arrays), weights)
 
 
 def _starts(offsets: torch.Tensor, count: int, has_end: bool) -> torch.Tensor:

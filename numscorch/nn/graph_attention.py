@@ -14,9 +14,9 @@ from ..errors import UnsupportedError
 from ..interface.api import einsum
 from ..tensors.sparse_tensor import SparseTensor
 from .convolution import LAZY, SUMS, Convolution, Features, LazyLinear, check_channels, draw_glorot, linear, materialize, projection
-from .edge_attention import Fill, attend, read_edges
+from .edge_attention import Fill, attended_features, read_edges
 from .graph_inputs import TO_TARGET
-from .graphs import is_seldom_used, multiplicities, naming_nodes, sum_along
+from .graphs import is_seldom_used, naming_nodes, sum_along
 
 
 class GATConv(Convolution):
@@ -166,8 +166,9 @@ class GATConv(Convolution):
         weights = None
         is_seldom = not return_attention_weights and is_seldom_used(graph, sources.flatten(1))
         if edge_attr is None and not return_attention_weights and not is_seldom:
-            counts = multiplicities(graph, nodes, features.dtype, self.add_self_loops)
-            attended = attend(counts, sources, source_scores, target_scores, self.negative_slope, self.dropout, self.training)
+            count = None if nodes[0] == nodes[1] else nodes[1]
+            options = self.negative_slope, self.dropout if self.training else 0.0, self.add_self_loops
+            attended = attended_features(graph, sources, source_scores, target_scores, count, *options)
         else:
             with naming_nodes(graph, nodes):
                 attended, weights = self._attend_by_edge(graph, nodes, edge_attr, sources, source_scores, target_scores, is_seldom)

@@ -34,7 +34,7 @@ from .convolution import (
     unfolded,
 )
 from .graph_inputs import TO_TARGET, directed
-from .graphs import edge_sum, gcn_norm, gcn_sum, is_seldom_used, means, sums
+from .graphs import edge_sum, gcn_norm, gcn_sum, is_seldom_used, means, normalized_sum, sums
 
 PROPAGATED = "ij,jf,of->io"  # the contraction path decides the order of the two products
 WITH_BIAS = "y[i,o] = A[i,j] * x[j,f] * w[o,f] + b[o]"
@@ -131,19 +131,21 @@ class GCNConv(Convolution):
         x = checked_features(x, self.lin.in_features, self, node_dim=self.node_dim)
         materialize(self.lin, x.shape[-1])
         graph = directed(edge_index, self.flow)
-        if not self.cached and x.ndim == 2 and is_seldom_used(graph, x, cost=2):
-            return self._along_edges(x, graph, edge_weight)
+        is_list = not isinstance(graph, SparseTensor)
+        if not self.cached and x.ndim == 2 and (is_seldom_used(graph, x, cost=2) or (is_list and torch.compiler.is_compiling())):
+            return self._in_two_steps(x, graph, edge_weight)
         matrix = self._matrix(folded(x, self.node_dim).shape[0], x.dtype, graph, edge_weight)
         if x.ndim == 2:
             return _propagate(matrix, x, self.lin.weight, self.bias)
         moved = linear(x, self.lin.weight)
         return _add_bias(unfolded(einsum("ij,jf->if", matrix, folded(moved, self.node_dim)), moved, self.node_dim), self.bias)
 
-    def _along_edges(self, x: Any, graph: Any, edge_weight: Tensor | None) -> Tensor:
-        """Return the result without making a matrix. The sum is over the fewer channels."""
+    def _in_two_steps(self, x: Any, graph: Any, edge_weight: Tensor | None) -> Tensor:
+        """Return the result by a sum, over the fewer channels, and a product with the weight."""
         is_narrowing = self.out_channels < self.lin.in_features
         features = linear(x, self.lin.weight) if is_narrowing else x
-        total = gcn_sum(features, graph, edge_weight, self.improved, self.add_self_loops, self.normalize)
+        sum_of = normalized_sum if torch.compiler.is_compiling() else gcn_sum
+        total = sum_of(features, graph, edge_weight, self.improved, self.add_self_loops, self.normalize)
         return _add_bias(total, self.bias) if is_narrowing else linear(total, self.lin.weight, self.bias)
 
     def _matrix(self, nodes: int, dtype: torch.dtype, graph: Any, edge_weight: Tensor | None) -> SparseTensor:
@@ -256,7 +258,7 @@ class SAGEConv(Convolution):
         materialize(self.lin_l, sources.shape[-1] * len(self._aggregations))
         weight, bias = self.lin_l.weight, self.lin_l.bias
         is_mean = self._aggregations == ("mean",) and sources.ndim == 2
-        if not is_mean:
+        if not is_mean or torch.compiler.is_compiling():
             result = linear(self._aggregate(sources, graph, nodes), weight, bias)
         elif is_seldom_used(graph, sources):
             result = linear(edge_sum(sources, graph, nodes, divides=True), weight, bias)

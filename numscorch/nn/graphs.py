@@ -19,7 +19,7 @@ from ..errors import SizeError, UnsupportedError
 from ..interface.api import einsum, evaluate
 from ..programs.operands import any_autocast, is_plain_mode
 from ..schedule import tuning
-from ..tensors.graph_breaks import graph_break
+from ..tensors.graph_breaks import graph_break, traced
 from ..tensors.sparse_tensor import SparseTensor
 from .graph_inputs import (
     ADD_MISSING_LOOPS,
@@ -36,7 +36,7 @@ from .graph_inputs import (
 PLAIN = torch.float32, torch.float64  # data types in which torch's sums round as the kernels' sums do
 
 
-@graph_break
+@traced("nn.gcn_norm")
 def gcn_norm(
     graph: Any,
     edge_weight: Tensor | None = None,
@@ -130,7 +130,7 @@ def _gcn_norm_of_sharded(graph: Any, improved: bool, add_self_loops: bool, dtype
     )
 
 
-@graph_break
+@traced("nn.sums")
 def sums(graph: Any, size: tuple[int, int], dtype: torch.dtype, edge_weight: Tensor | None = None) -> SparseTensor:
     """Return the matrix that sums source features at each target; ``size`` is (sources, targets)."""
     if is_sharded(graph):
@@ -202,7 +202,16 @@ def gcn_sum(x: Tensor, graph: Any, edge_weight: Tensor | None, improved: bool, a
         return sum_along(x, targets, sources, nodes, None if weights is None else weights[:, None])
 
 
-@graph_break
+@traced("nn.normalized_sum", lambda x, *others: x)
+def normalized_sum(x: Any, graph: Any, edge_weight: Tensor | None, improved: bool, add_self_loops: bool, normalize: bool) -> Any:
+    """Return ``gcn_norm(...) @ x``, or the weighted sum without ``normalize``, by a matrix."""
+    nodes = x.shape[0]
+    if normalize:
+        return einsum("ij,jf->if", gcn_norm(graph, edge_weight, nodes, improved, add_self_loops, dtype=x.dtype), x)
+    return einsum("ij,jf->if", sums(graph, (nodes, nodes), x.dtype, edge_weight), x)
+
+
+@traced("nn.means")
 def means(graph: Any, size: tuple[int, int], dtype: torch.dtype) -> SparseTensor:
     """Return the matrix that averages source features at each target; ``size`` is (sources, targets)."""
     edges = read_graph(graph, None, size)
@@ -215,7 +224,7 @@ def means(graph: Any, size: tuple[int, int], dtype: torch.dtype) -> SparseTensor
     return edges.remember(("means", dtype), make)
 
 
-@graph_break
+@traced("nn.zeros")
 def zeros(graph: Any, size: tuple[int, int], dtype: torch.dtype) -> SparseTensor:
     """Return a CSR matrix with a stored 0 at each edge; its max-plus product with features is each target's maximum.
 

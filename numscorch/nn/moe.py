@@ -14,7 +14,7 @@ from ..interface.api import einsum
 from ..ir.format import CSR
 from ..operators.elementwise import is_sparse
 from ..programs.gradients import attached
-from ..tensors.graph_breaks import graph_break
+from ..tensors.graph_breaks import graph_break, traced
 from ..tensors.modes import as_numpy
 from ..tensors.packing import of_rows
 from ..tensors.parameter import unwrapped
@@ -117,8 +117,10 @@ class MoE(torch.nn.Module):
                 raise UnsupportedError("MoE with gate=False needs gates: call it with scores (*, n) or with sparse gates (tokens, n)")
             gates = self.gate(input).softmax(-1)
         if not is_sparse(unwrapped(gates)):
-            gates = top_k_gates(gates.reshape(-1, gates.shape[-1]), self.top_k, normalize=self.normalize)
-        output: torch.Tensor = mixture(input.reshape(-1, input.shape[-1]), gates, self.experts)
+            flat = input.reshape(-1, input.shape[-1])
+            output: torch.Tensor = routed(flat, gates.reshape(-1, gates.shape[-1]), self.experts, self.top_k, self.normalize)
+            return output.reshape(*input.shape[:-1], output.shape[-1])
+        output = mixture(input.reshape(-1, input.shape[-1]), gates, self.experts)
         return output.reshape(*input.shape[:-1], output.shape[-1])
 
     def extra_repr(self) -> str:
@@ -158,7 +160,7 @@ def top_k_gates(scores: torch.Tensor, top_k: int, *, normalize: bool = False) ->
     return SparseTensor.trusted(pattern, values.reshape(-1))
 
 
-@graph_break
+@traced("nn.mixture", lambda input, gates, experts: (input[0], experts[2]))
 def mixture(input: torch.Tensor, gates: SparseTensor | torch.Tensor, experts: torch.Tensor) -> torch.Tensor:
     """Compute ``einsum("bn,bd,ndh->bh", gates, input, experts)`` by three einsums that load each expert once per four tokens.
 
@@ -192,6 +194,12 @@ def mixture(input: torch.Tensor, gates: SparseTensor | torch.Tensor, experts: to
     grouped = einsum("sb,bd->sd", ones_at(slot_tokens, input.dtype), input).reshape(-1, GROUP, input.shape[1])
     outputs = einsum("gn,gud,ndh->guh", ones_at(group_experts, input.dtype), grouped, experts)
     return einsum("bs,sh->bh", SparseTensor.trusted(token_slots, stored.values), outputs.reshape(-1, experts.shape[2]))
+
+
+@traced("nn.routed", lambda input, scores, experts, *options: (input[0], experts[2]))
+def routed(input: torch.Tensor, scores: torch.Tensor, experts: torch.Tensor, top_k: int, normalize: bool) -> torch.Tensor:
+    """The mixture with the ``top_k`` largest scores of each token (batch, n) as gates."""
+    return mixture(input, top_k_gates(scores, top_k, normalize=normalize), experts)
 
 
 def plan_dispatch(gates: Pattern) -> tuple[Pattern, Pattern, Pattern]:

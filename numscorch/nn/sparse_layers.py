@@ -430,11 +430,12 @@ def projected(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, weight: Any, bias: torch.Tensor | None
 ) -> tuple[torch.Tensor, ...]:
     """Project queries, keys and values: multiply each distinct input once by the whole weight, and take thirds of the products."""
-    projections: dict[int, tuple[torch.Tensor, ...]] = {}
-    for tensor in (query, key, value):
-        if id(tensor) not in projections:
-            projections[id(tensor)] = linear(tensor, weight, bias).chunk(3, -1)
-    return projections[id(query)][0], projections[id(key)][1], projections[id(value)][2]
+    projections: list[tuple[torch.Tensor, ...]] = []
+    inputs = query, key, value
+    for at, tensor in enumerate(inputs):
+        first = next(place for place, other in enumerate(inputs) if other is tensor)  # torch.compile would guard id(tensor)
+        projections.append(linear(tensor, weight, bias).chunk(3, -1) if first == at else projections[first])
+    return tuple([projection[at] for at, projection in enumerate(projections)])
 
 
 def _combined_mask(attn_mask: torch.Tensor | None, key_padding_mask: torch.Tensor | None, q: torch.Tensor) -> torch.Tensor | None:

@@ -6,6 +6,7 @@ It serves the functions `numscorch.*`, torch's functions (through `__torch_funct
 from __future__ import annotations
 
 import inspect
+import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache, update_wrapper, wraps
 from typing import Any
@@ -20,9 +21,10 @@ from ..errors import UnsupportedError
 from ..frontend.operator_forms import SYNONYMS
 from ..programs.gradients import attached
 from ..programs.results import stored_as
-from ..tensors.graph_breaks import graph_break
+from ..tensors.dynamo import correct_on_import, corrected
+from ..tensors.graph_breaks import Shape, graph_break, traced
 from ..tensors.parameter import SparseParameter, unwrapped
-from ..tensors.sparse_tensor import OPERATORS, TORCH_FUNCTIONS, SparseTensor
+from ..tensors.sparse_tensor import OPERATORS, REFLECTED, TORCH_FUNCTIONS, SparseTensor
 from .arguments import checked
 from .attributes import ATTRIBUTES, contains, iterated
 from .binary import BINARY
@@ -54,8 +56,25 @@ CASTS = {
 }
 
 
-def _flipped(operator: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda left, right: operator(right, left)
+def _in_programs(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    """The operator as torch.compile sees it."""
+    if name in OUTSIDE or name.endswith("_"):
+        return graph_break(function)
+    if name in OF_DESCRIPTIONS:
+        return function
+    of_dense = getattr(functional, name, None) or getattr(torch, name, None) or getattr(torch.Tensor, name, None)
+
+    def shape(*args: Any, **kwargs: Any) -> torch.Size:
+        tensors, named = pytree.tree_map_only(Shape, lambda sizes: torch.empty(sizes, device="meta"), (args, kwargs))
+        return of_dense(*tensors, **named).shape  # type: ignore[misc]
+
+    at_values = of_dense if name in NAMED or name in ("clone", "detach") else None
+    at_values = (lambda values, *args: values.to(CASTS[name])) if name in CASTS else at_values
+    return traced(name, None if of_dense is None else shape, at_values)(function)
+
+
+def _flipped(function: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda left, right: function(right, left)
 
 
 def _cast(dtype: torch.dtype) -> Callable[..., Any]:
@@ -79,6 +98,20 @@ TABLES: dict[str, Callable[..., Any]] = {
     **ATTRIBUTES,
     **{name: _cast(dtype) for name, dtype in CASTS.items()},
 }
+# Operators that no compiled program contains: the entries of their results depend on values, or they draw numbers, return Python objects
+# that depend on values, or change tensors. Names that end with an underscore are such operators, too.
+OUTSIDE = frozenset(
+    (
+        "allclose", "argwhere", "coalesce", "copy", "eliminate_zeros", "equal", "gather", "index_select", "isin", "item",
+        "lobpcg", "masked_select", "nonzero", "pca_lowrank", "rand_like", "randn_like", "register_hook", "retain_grad",
+        "repeat_interleave", "svd_lowrank", "take", "take_along_dim", "tolist", "topk",
+    )
+)  # fmt: skip
+OF_DESCRIPTIONS = frozenset(
+    (
+        "dim", "element_size", "get_device", "is_complex", "is_floating_point", "is_signed", "ndimension", "nelement", "numel",
+    )
+)  # fmt: skip
 PLAIN_TYPES = (SparseTensor, int, float, bool, type(None))
 DIRECT = ("einsum", "matmul", "mm", "mv", "bmm")  # hot operators whose arguments are not checked; any operand may be sparse
 
@@ -86,7 +119,7 @@ DIRECT = ("einsum", "matmul", "mm", "mv", "bmm")  # hot operators whose argument
 TABLES.update({other: TABLES[name] for other, name in SYNONYMS.items()})
 TABLES.update(in_place_of(TABLES))
 OPERATORS.update({name: function if name in DIRECT else checked(name, function, True) for name, function in PRODUCT_OPERATORS.items()})
-OPERATORS.update({name: graph_break(checked(name, implementation)) for name, implementation in TABLES.items()})
+OPERATORS.update({name: _in_programs(name, checked(name, implementation)) for name, implementation in TABLES.items()})
 
 
 def entries_of(named: Mapping[str, Callable[..., Any]]) -> dict[Callable[..., Any], Callable[..., Any]]:
@@ -99,13 +132,22 @@ def entries_of(named: Mapping[str, Callable[..., Any]]) -> dict[Callable[..., An
     return {getattr(home, name): function for name, function in named.items() for home in homes if callable(getattr(home, name, None))}
 
 
+_getitem_at_constants, _getitem_at_tensors = traced("getitem")(getitem), graph_break(getitem)
+
+
+def _getitem(input: Any, key: Any) -> Any:
+    """Select entries; tensors of indices and masks choose entries by their values, so no compiled program contains them."""
+    has_tensors = any(isinstance(member, torch.Tensor | SparseTensor | list) for member in (key if isinstance(key, tuple) else (key,)))
+    return (_getitem_at_tensors if has_tensors else _getitem_at_constants)(input, key)
+
+
 def _matmul_method(input: Any, other: Any) -> Any:
-    """Compute ``x @ A``; not supported while torch.compile traces, because Dynamo swaps the operands of ``A @ x``.
+    """Compute ``x @ A``.
 
     Raises:
-        UnsupportedError: while compiling, since the operand order is unknown.
+        UnsupportedError: torch compiles, and this version of torch swaps the operands of ``A @ x``.
     """
-    if torch.compiler.is_compiling():
+    if torch.compiler.is_compiling() and not corrected["@"]:
         raise UnsupportedError("torch.compile swaps the operands of A @ x: write torch.matmul(A, x), or torch.matmul(x, A)")
     return matmul(input, other)
 
@@ -153,9 +195,12 @@ TORCH_FUNCTIONS.update(
         **INITIAL,
     }
 )
+IN_EXPORT = {"add": "add", "sub": "sub", "mul": "mul", "truediv": "div", "pow": "pow", "matmul": "matmul", "neg": "neg", "abs": "abs"}
+TORCH_FUNCTIONS.update({getattr(operator, name): OPERATORS[ours] for name, ours in IN_EXPORT.items()})  # strict export passes these
+REFLECTED.update({function.__name__: call for function, call in TORCH_FUNCTIONS.items() if function.__name__.startswith("__r")})
 PUBLIC = frozenset(name for name in OPERATORS if callable(getattr(torch, name, None)))
-SPECIAL: dict[str, Callable[..., Any]] = {"getitem": getitem, "setitem": setitem, "contains": contains, **BITWISE}
-OPERATORS.update(iter=iterated, **{name: graph_break(implementation) for name, implementation in SPECIAL.items()})
+SPECIAL: dict[str, Callable[..., Any]] = {"setitem": setitem, "contains": contains, **BITWISE}
+OPERATORS.update(getitem=_getitem, iter=iterated, **{name: graph_break(implementation) for name, implementation in SPECIAL.items()})
 
 
 def _sparse_in(values: Any) -> Iterator[Any]:
@@ -197,19 +242,20 @@ def public(name: str) -> Callable[..., Any]:
 
     If no argument is sparse, it calls torch's function. If all sparse arguments are torch's sparse tensors, sparse results are, too.
     """
-    operator = OPERATORS[name]
-    dense_operator = torchs(name) if name in PUBLIC else inspect.unwrap(operator)  # operators that torch lacks accept dense tensors, too
+    implementation = OPERATORS[name]
+    # operators that torch lacks accept dense tensors, too
+    dense_operator = torchs(name) if name in PUBLIC else inspect.unwrap(implementation)
 
     def function(*args: Any, **kwargs: Any) -> Any:
         if not kwargs and _is_plain(args):
-            return operator(*args)
+            return implementation(*args)
         sparse = list(_sparse_in((*args, *kwargs.values())))
         if not sparse:
             return dense_operator(*args, **kwargs)
-        result = operator(*map(_to_numscorch, args), **{key: _to_numscorch(value) for key, value in kwargs.items()})
+        result = implementation(*map(_to_numscorch, args), **{key: _to_numscorch(value) for key, value in kwargs.items()})
         return _to_torch(result) if all(isinstance(t, torch.Tensor) for t in sparse) else result
 
-    return with_name(update_wrapper(function, operator, assigned=(), updated=()), name, operator.__doc__ or "")
+    return with_name(update_wrapper(function, implementation, assigned=(), updated=()), name, implementation.__doc__ or "")
 
 
 MASKED = """
@@ -233,6 +279,7 @@ def _overridable(name: str) -> None:
 
 def register() -> None:
     """Register SparseTensor with torch; called once."""
+    correct_on_import()
     for name in MASKED.split():
         _overridable(name)
     pytree.register_pytree_node(

@@ -19,7 +19,8 @@ from ..runtime.plans import known_plan, remember
 from ..schedule.facts import AUTOMATIC
 from ..tensors.distributed import handler_of
 from ..tensors.ledgers import is_listed, note
-from ..tensors.modes import without_autocast
+from ..tensors.methods import METHODS
+from ..tensors.modes import dispatch_modes, recorder, without_autocast
 from ..tensors.sparse_tensor import SparseTensor
 from . import gradients
 from .dense_requests import dense_result
@@ -50,6 +51,8 @@ def dispatched(expr: str | Request, operands: Sequence[Any], format: Format | st
     if (handler := handler_of(operands)) is not None:
         return handler.einsum(EinsumCall(expr, tuple(operands), format, out))
     if not is_plain_mode():
+        if isinstance(expr, str) and out is None and (dispatch_modes() or recorder() is not None):
+            return METHODS["einsum_as_operator"](expr, operands, format)
         check_not_recorded(operands)
         if is_transformed(operands):
             return _compute_with_gradients(_request(expr, operands), operands, format, out)

@@ -1,41 +1,216 @@
-"""torch.compile and torch.export: einsums with dense results as a torch operator on plain tensors.
+"""Tracing: how calls of numscorch enter programs that torch compiles, exports or records.
 
-Dynamo traces into every call, and cannot trace planning and binding. During tracing, an einsum is therefore one operator. It takes
-the operands' values, their index arrays, and a text with formats and shapes; its gradient is a second operator. Patterns are rebuilt
-from their index arrays and cached with them.
+Dynamo traces into every call, and cannot trace planning and binding. So a call becomes one operator (``torch_operators.py``). The kind
+of its result is found by a trial: the call runs once, while torch traces, with the real patterns and other values.
 """
 
 from __future__ import annotations
 
-import weakref
-from collections.abc import Callable, Iterator, Sequence
-from functools import lru_cache
-from typing import Any, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.fx.experimental.symbolic_shapes import has_static_value
 
+from ..errors import UnsupportedError
 from ..frontend.datatypes import promotion_of
 from ..frontend.parser import Names, parse_einsum, parse_rearrangement
 from ..frontend.requests import NAMES, Operand, einsum_request
-from ..ir.format import COO, Format, as_format, dense
-from ..runtime.confirming import steady
-from ..runtime.plans import keep
+from ..ir.format import COO, Format, dense
 from ..schedule.facts import rounded
 from ..tensors.aside import aside
+from ..tensors.dynamo import constant
+from ..tensors.graph_breaks import TRACED
+from ..tensors.modes import as_if_running, lifted, recorder
+from ..tensors.packing import has_gaps
+from ..tensors.parameter import SparseParameter
 from ..tensors.pattern import Pattern
 from ..tensors.sparse_tensor import SparseTensor
 from .dense_requests import einsum_text
-from .dispatch import compute
-from .gradients import DifferentiableCall, attached
+from .gradients import attached
 from .pairing import paired
-
-MOST_PATTERNS = 1 << 10  # cached patterns
+from .torch_operators import CALL, arrays_of, described, printed, text_of_shape
 
 Part = tuple[str, tuple[int, ...]]  # an einsum, and the numbers of its operands; results are numbered after operands
-F = TypeVar("F", bound=Callable[..., Any])
-constant: Callable[[F], F] = torch.compiler.assume_constant_result
+
+
+# ---- any function
+
+
+def as_operator(name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    """Add a call of a traced function to the program: as an operator, or as torch's function of the values.
+
+    A call that no operator can compute runs outside of the compiled program instead.
+
+    Raises:
+        UnsupportedError: a program is recorded, as by ``make_fx``, and no operator can compute the call.
+    """
+    operands: list[Any] = []
+    formats: list[Format] = []
+    places = _placed(tuple(args), operands, formats)
+    named = tuple([(key, _placed(value, operands, formats)) for key, value in kwargs.items()])
+    sizes = tuple([() if isinstance(o, SparseTensor) else tuple([_static(size) for size in o.shape]) for o in operands])
+    # Dynamo guards the identity of objects that are arguments themselves, and refuses them in tuples
+    objects: list[Any] = [*(o.pattern for o in operands if isinstance(o, SparseTensor)), *formats]
+    is_sparse, dtypes = tuple([isinstance(o, SparseTensor) for o in operands]), tuple([o.dtype for o in operands])
+    kind, text, place, value = _outcome(name, places, named, is_sparse, sizes, dtypes, *objects)
+    if kind == "aside":
+        return outside(TRACED[name].function, value, args, kwargs)
+    if kind == "dense":
+        return _called(text, operands, [])
+    pattern = objects[0].successors[text] if place < 0 else operands[place].pattern
+    values = [operand._values if isinstance(operand, SparseTensor) else operand for operand in operands]
+    if kind == "values":
+        given = {key: _refilled(value, values) for key, value in named}
+        return SparseTensor.trusted(pattern, TRACED[name].at_values(*_refilled(places, values), **given))  # type: ignore[misc]
+    if kind == "view":
+        return SparseTensor.trusted(pattern, values[value])
+    return SparseTensor.trusted(pattern, _called(text, operands, arrays_of(pattern) if place < 0 else []))
+
+
+def _placed(value: Any, operands: list[Any], formats: list[Format]) -> Any:
+    """The argument with a pair of "$" and a number in the place of each tensor, which is appended to ``operands``.
+
+    Formats become pairs with "format", and are appended to ``formats``.
+    """
+    if isinstance(value, SparseParameter):
+        value = value.tensor
+    if isinstance(value, SparseTensor | Tensor):
+        operands.append(value)
+        return ("$", len(operands) - 1)
+    if isinstance(value, Format):
+        formats.append(value)
+        return ("format", len(formats) - 1)
+    if isinstance(value, list):
+        return [_placed(member, operands, formats) for member in value]
+    return tuple([_placed(member, operands, formats) for member in value]) if isinstance(value, tuple) else value
+
+
+def _refilled(value: Any, operands: Sequence[Any], kind: str = "$") -> Any:
+    """The argument with tensors in the place of their numbers; with formats if ``kind`` is "format"."""
+    if isinstance(value, tuple) and len(value) == 2 and value[0] == kind:
+        return operands[value[1]]
+    if isinstance(value, list):
+        return [_refilled(member, operands, kind) for member in value]
+    return tuple([_refilled(member, operands, kind) for member in value]) if isinstance(value, tuple) else value
+
+
+def _static(size: Any) -> int | None:
+    """The size; None if Dynamo keeps it symbolic. Elsewhere, a symbolic size has a value in the call that is recorded."""
+    return int(size) if has_static_value(size) or not torch.compiler.is_compiling() else None
+
+
+def _called(text: str, operands: Sequence[Any], further: Sequence[Tensor]) -> Any:
+    """Call the operator."""
+    arrays: list[Tensor] = []
+    for operand in operands:
+        if isinstance(operand, SparseTensor):
+            arrays.append(operand._values)
+            arrays.extend(arrays_of(operand.pattern))
+        else:
+            arrays.append(operand)
+    arrays.extend(further)
+    if not torch.compiler.is_compiling():
+        arrays = lifted(arrays)
+    return CALL(text, arrays)
+
+
+def outside(function: Callable[..., Any], reason: str, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    """Call a function outside of the compiled program.
+
+    Raises:
+        UnsupportedError: the program may not have graph breaks, or a mode records it, so that it would lack the call.
+    """
+    recorded = recorder() if not torch.compiler.is_compiling() else "a whole graph" if is_whole() else None
+    if recorded is not None:
+        name = getattr(function, "__name__", "a function")
+        raise UnsupportedError(f"{name} within {recorded}: {reason}; call it outside, and pass its result")
+    return aside(function, *args, **kwargs) if torch.compiler.is_compiling() else function(*args, **kwargs)
+
+
+@constant
+def _outcome(
+    name: str,
+    args: tuple[Any, ...],
+    kwargs: tuple[tuple[str, Any], ...],
+    is_sparse: tuple[bool, ...],
+    sizes: tuple[tuple[int | None, ...], ...],
+    dtypes: tuple[torch.dtype, ...],
+    *objects: Any,
+) -> tuple[str, str, int, Any]:
+    """How the program computes the call.
+
+    A kind, the text of the operator, the operand that has the result's pattern (-1 if none has), and: for views the operand with the
+    values, for calls outside of the program a reason.
+
+    Kinds are dense and sparse (results of the operator), values (of torch's function), view, and aside.
+    """
+    with as_if_running():
+        remaining = iter(objects)
+        patterns: list[Pattern | None] = [next(remaining) if wanted else None for wanted in is_sparse]
+        formats = list(remaining)
+        args, kwargs = _refilled(args, formats, "format"), _refilled(kwargs, formats, "format")
+        reason = ""
+        stated = [size for shape in sizes for size in shape if size is not None]
+        for unknown in dict.fromkeys([2, *stated]):  # in the place of symbolic sizes, which may have to equal others
+            operands = [_example(*fact, unknown) for fact in zip(patterns, sizes, dtypes, strict=True)]
+            try:
+                result = TRACED[name].function(*_refilled(args, operands), **{key: _refilled(value, operands) for key, value in kwargs})
+                break
+            except Exception as error:
+                reason = reason or f"{type(error).__name__}: {error}"
+        else:
+            return "aside", "", -1, reason
+        if not isinstance(result, SparseTensor | Tensor) or (isinstance(result, Tensor) and result.layout is not torch.strided):
+            return "aside", "", -1, f"its result is a {type(result).__name__}"
+        is_symbolic = any(None in shape for shape in sizes)
+        described_operands = [f"{letter}: {'dense' if p is None else described(p)}" for letter, p in zip(NAMES, patterns, strict=False)]
+        shown = [*map(printed, args), *(f"{key}={printed(value)}" for key, value in kwargs)]
+        dtype = str(result.dtype).removeprefix("torch.")
+        call = f" = {name}({', '.join(shown)})"
+        head = "; ".join([*described_operands, dtype])
+        if isinstance(result, Tensor):
+            if is_symbolic and TRACED[name].shape is None:
+                return "aside", "", -1, "sizes are symbolic"
+            shape = "" if is_symbolic else f" {'x'.join(map(str, result.shape)) or 'scalar'}"
+            return "dense", f"{head}{shape}{call}", -1, None
+        return _sparse_outcome(name, head, call, result, operands, is_symbolic)
+
+
+def _example(pattern: Pattern | None, sizes: tuple[int | None, ...], dtype: torch.dtype, unknown: int) -> Any:
+    """An operand of a trial: ones, or zeros if they may be indices; ``unknown`` takes the place of symbolic sizes."""
+    shape = (pattern.nnz,) if pattern is not None else tuple([unknown if size is None else size for size in sizes])
+    values = torch.ones(shape, dtype=dtype, device="cpu") if dtype.is_floating_point or dtype.is_complex or pattern is not None else None
+    values = torch.zeros(shape, dtype=dtype, device="cpu") if values is None else values
+    return values if pattern is None else SparseTensor.trusted(pattern, values)
+
+
+def _sparse_outcome(
+    name: str, head: str, call: str, result: SparseTensor, operands: Sequence[Any], is_symbolic: bool
+) -> tuple[str, str, int, Any]:
+    """The outcome of a call with a sparse result; its text consists of ``head``, the result's pattern and ``call``."""
+    sparse = [at for at, operand in enumerate(operands) if isinstance(operand, SparseTensor)]
+    if not all(isinstance(o, SparseTensor) or o.dtype.is_floating_point or o.dtype.is_complex for o in operands) or not sparse:
+        return "aside", "", -1, "the entries of its result depend on indices or masks"
+    first = operands[sparse[0]].pattern
+    same = [at for at in sparse if operands[at].pattern is result.pattern]
+    kept = same or [at for at in sparse if operands[at].pattern.stores_as(result.pattern)]
+    place = kept[0] if kept else -1
+    is_at_values = all(o.pattern is first if isinstance(o, SparseTensor) else not o.ndim for o in operands) and not has_gaps(first)
+    if same and is_at_values and TRACED[name].at_values is not None:
+        return "values", "", place, None
+    text = f"{head} {NAMES[place] if kept else f'{described(result.pattern)} with {result.pattern.nnz}'}{call}"
+    if not kept:
+        first.successors[text] = result.pattern
+    memory = result._values.data_ptr(), len(result._values)
+    views = [at for at in sparse if memory[0] and (operands[at]._values.data_ptr(), len(operands[at]._values)) == memory]
+    if views:
+        return "view", text, place, views[0]
+    return ("aside", "", -1, "sizes are symbolic") if is_symbolic and not kept else ("sparse", text, place, None)
+
+
+# ---- einsum
 
 
 @constant
@@ -59,28 +234,44 @@ def _computation_dtype(expr: str, dtypes: tuple[torch.dtype, ...], ranks: tuple[
     return promotion_of(einsum_request(expr, ranks), tuple(zip(dtypes, ranks, strict=True))).computed
 
 
-def einsum_in_compiled_graph(expr: str, operands: Sequence[Any], format: Any) -> Any:
-    """Add the einsum to the traced program as an operator.
-
-    An einsum whose result may be sparse runs outside of the compiled program instead.
-    """
-    ready = [attached(operand) for operand in operands]
-    ranks, sparse = tuple([o.ndim for o in ready]), tuple([isinstance(o, SparseTensor) for o in ready])
-    if not any(sparse):
+def einsum_as_operator(expr: str, operands: Sequence[Any], format: Any) -> Any:
+    """Add an einsum to the traced program as an operator."""
+    ready = [o if _is_ready(o) else attached(o) for o in operands]
+    sparse = tuple([isinstance(o, SparseTensor) for o in ready])
+    if True not in sparse:
         return torch.einsum(expr, *ready)
-    dtype = _computation_dtype(expr, tuple([o.dtype for o in ready]), ranks)
-    ready = [o if o.dtype == dtype else o.to(dtype) for o in ready]
+    ranks = tuple([len(o.pattern.shape) if isinstance(o, SparseTensor) else o.ndim for o in ready])
+    dtypes = tuple([o._values.dtype if isinstance(o, SparseTensor) else o.dtype for o in ready])
+    dtype = _computation_dtype(expr, dtypes, ranks)
+    ready = [o if known == dtype else o.to(dtype) for o, known in zip(ready, dtypes, strict=True)]
     if not _is_traceable(expr, ranks, sparse, format):
-        return aside(compute, expr, ready, format)
+        name = "einsum" if _has_diagonal(expr, ranks) else "contract"
+        return as_operator(name, (expr, *ready), {} if format is None else {"format": format})
     if len(ready) > 2 and (parts := _parts_for(expr, ready)):
         for part, reads in parts[:-1]:
-            ready.append(einsum_in_compiled_graph(part, [ready[at] for at in reads], None))
+            ready.append(einsum_as_operator(part, [ready[at] for at in reads], None))
         expr, reads = parts[-1]
-        return einsum_in_compiled_graph(expr, [ready[at] for at in reads], format)
-    texts = [text_of(o.pattern) if isinstance(o, SparseTensor) else "" for o in ready]
-    values = [o._values if isinstance(o, SparseTensor) else o for o in ready]
-    arrays = [array for o in ready if isinstance(o, SparseTensor) for array in arrays_of(o.pattern)]
-    return torch.ops.numscorch.einsum("|".join([expr, *texts]), values, arrays)
+        return einsum_as_operator(expr, [ready[at] for at in reads], format)
+    texts = [text_of(o.pattern) if isinstance(o, SparseTensor) else "dense" for o in ready]
+    return _called(_contraction(expr, tuple(texts), dtype), ready, [])
+
+
+def _is_ready(operand: Any) -> bool:
+    if isinstance(operand, SparseTensor):
+        return not operand.pattern.is_dense
+    return isinstance(operand, Tensor) and operand.layout is torch.strided
+
+
+@constant
+def _contraction(expr: str, texts: tuple[str, ...], dtype: torch.dtype) -> str:
+    letters = NAMES[: len(texts)]
+    operands = [f"{letter}: {text}" for letter, text in zip(letters, texts, strict=True)]
+    return f"{'; '.join([*operands, str(dtype).removeprefix('torch.')])} = contract({expr!r}, {', '.join(letters)}, format='dense')"
+
+
+@constant
+def _has_diagonal(expr: str, ranks: tuple[int, ...]) -> bool:
+    return any(len(set(names)) < len(names) for names in parse_einsum(expr, ranks).operands)
 
 
 def _parts_for(expr: str, operands: Sequence[Any]) -> tuple[Part, ...]:
@@ -123,57 +314,21 @@ def text_of(pattern: Pattern) -> str:
 
 
 @constant
-def _text(format: Format, shape: tuple[int, ...]) -> str:
+def _text(format: Any, shape: tuple[int, ...]) -> str:
     """The format and shape as text; Dynamo keeps both as constants."""
-    return f"{format} of {'x'.join(map(str, shape))}"
+    return text_of_shape(format, shape)
 
 
 @constant
 def _text_of(pattern: Pattern) -> str:
     """The format and shape as text; Dynamo keeps the pattern as a constant."""
-    return f"{pattern.format} of {'x'.join(map(str, pattern.shape))}"
+    return described(pattern)
 
 
 @constant
 def dimensions_of(text: str, rank: int, given: tuple[str, ...]) -> tuple[tuple[Names, ...], tuple[Names, ...]]:
     """Parse the text argument of ``rearrange``."""
     return parse_rearrangement(text, rank, given)
-
-
-@lru_cache(maxsize=1024)
-def _parse_spec(spec: str) -> tuple[str, tuple[tuple[Format, tuple[int, ...]] | None, ...]]:
-    """Parse a specification: the expression, and each sparse operand's format and shape."""
-    expr, *texts = spec.split("|")
-    return expr, tuple((as_format(text.rpartition(" of ")[0]), shape_of(text)) if text else None for text in texts)
-
-
-_patterns: dict[tuple[Any, ...], tuple[list[weakref.ref[Tensor]], Pattern]] = {}
-
-
-def _pattern(format: Format, shape: tuple[int, ...], remaining: Iterator[Tensor]) -> Pattern:
-    """The pattern of the next index tensors, cached as long as they live."""
-    arrays = [next(remaining) for level in format.levels for _ in level.arrays]
-    key = (format, shape, *map(id, arrays))
-    entry = _patterns.get(key)
-    if entry is not None and all(ref() is array for ref, array in zip(entry[0], arrays, strict=True)):
-        return entry[1]
-    aliases = iter([array.detach() for array in arrays])  # don't keep the tensors alive
-    pattern = Pattern(format, shape, tuple(tuple(next(aliases) for _ in level.arrays) for level in format.levels))
-    references = [weakref.ref(array, lambda _: _patterns.pop(key, None)) for array in arrays]
-    return keep(_patterns, key, (references, pattern), MOST_PATTERNS)[1]
-
-
-def _operands(spec: str, values: Sequence[Tensor], arrays: Sequence[Tensor]) -> tuple[str, list[Any]]:
-    """Rebuild the expression and its operands."""
-    expr, formats = _parse_spec(spec)
-    remaining = iter(arrays)
-    pairs = zip(formats, values, strict=True)
-    return expr, [tensor if known is None else SparseTensor(_pattern(*known, remaining), tensor) for known, tensor in pairs]
-
-
-def arrays_of(pattern: Pattern) -> list[Tensor]:
-    """All index arrays of a pattern, level by level."""
-    return [array for level in pattern.arrays for array in level]
 
 
 def is_whole() -> bool:
@@ -187,68 +342,3 @@ def _is_one_graph() -> bool:
 
     program = InstructionTranslator.current_tx()
     return bool(program.one_graph or program.error_on_graph_break)
-
-
-def operand_of(text: str, values: Tensor, arrays: Sequence[Tensor]) -> SparseTensor:
-    """Rebuild a SparseTensor from :func:`text_of`, values and :func:`arrays_of`."""
-    _, (operand,) = _operands(f"|{text}", [values], arrays)
-    return operand
-
-
-def shape_of(text: str) -> tuple[int, ...]:
-    """The shape in a text of :func:`text_of`.
-
-    >>> shape_of("CSR of 3x4")
-    (3, 4)
-    """
-    return tuple(int(size) for size in text.rpartition(" of ")[2].split("x") if size)
-
-
-@torch.library.custom_op("numscorch::einsum", mutates_args=())
-def _einsum(spec: str, values: Sequence[Tensor], arrays: Sequence[Tensor]) -> Tensor:
-    expr, operands = _operands(spec, values, arrays)
-    with steady():
-        return compute(expr, operands, "dense")
-
-
-@_einsum.register_fake
-def _(spec: str, values: Sequence[Tensor], arrays: Sequence[Tensor]) -> Tensor:
-    expr, formats = _parse_spec(spec)
-    shapes = [tuple(v.shape) if known is None else known[1] for known, v in zip(formats, values, strict=True)]
-    subscripts = parse_einsum(expr, tuple(map(len, shapes)))
-    sizes = subscripts.sizes(shapes)
-    return values[0].new_empty([sizes[name] for name in subscripts.result])
-
-
-@torch.library.custom_op("numscorch::einsum_gradient", mutates_args=())
-def _gradient(spec: str, at: int, upstream: Tensor, values: Sequence[Tensor], arrays: Sequence[Tensor]) -> Tensor:
-    expr, operands = _operands(spec, values, arrays)
-    call = DifferentiableCall(einsum_request(expr, tuple([o.ndim for o in operands])), "dense", operands, compute)
-    with steady():
-        gradient = call.gradient(at, upstream, values, None)
-    if gradient is None:
-        return torch.zeros_like(values[at])
-    return gradient.contiguous() if gradient is not upstream else gradient.clone()
-
-
-@_gradient.register_fake
-def _(spec: str, at: int, upstream: Tensor, values: Sequence[Tensor], arrays: Sequence[Tensor]) -> Tensor:
-    return values[at].new_empty(values[at].shape)
-
-
-def _setup(ctx: Any, inputs: tuple[str, list[Tensor], list[Tensor]], output: Tensor) -> None:
-    ctx.spec, values, arrays = inputs
-    ctx.count = len(values)
-    ctx.save_for_backward(*values, *arrays)
-
-
-def _backward(ctx: Any, upstream: Tensor) -> tuple[None, list[Tensor | None], list[None]]:
-    values, arrays = list(ctx.saved_tensors[: ctx.count]), list(ctx.saved_tensors[ctx.count :])
-    gradients = [
-        torch.ops.numscorch.einsum_gradient(ctx.spec, at, upstream, values, arrays) if value.requires_grad else None
-        for at, value in enumerate(values)
-    ]
-    return None, gradients, [None] * len(arrays)
-
-
-_einsum.register_autograd(_backward, setup_context=_setup)

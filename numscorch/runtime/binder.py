@@ -76,6 +76,8 @@ class Binder:
             "trusted": SparseTensor.trusted,
             "converted": METHODS["converted"],
             "workers": threads.workers,
+            "is_profiled": torch.autograd._profiler_enabled,  # type: ignore[attr-defined]
+            "record_function": torch.autograd.profiler.record_function,
             "space": np.empty if not isinstance(kernel, PlainKernel) else _unwritten,
             "dtype": getattr(np, self.result.dtype),
             "stmt": problem.stmt,
@@ -175,7 +177,9 @@ class Binder:
                 lines.append(f"{name}{at} = {self.placed_array(param) if is_cut else value}")
                 location = f"{name}{at}[1]" if is_cut else f"address({name}{at})"
             words.append(location if param.is_array and location is not None else value)
-        return [*lines, f"{run or f'{name}.run'}(pack_{name}({', '.join(words)}), n)"]
+        run = f"{run or f'{name}.run'}(pack_{name}({', '.join(words)}), n)"
+        self.scope[f"title_{name}"] = f"numscorch: {kernel.source.text.partition(chr(10))[0][3:]}"  # with the statement
+        return [*lines, "if is_profiled():", f"    with record_function(title_{name}): {run}", "else:", f"    {run}"]
 
     def known_address(self, param: Param) -> str | None:
         """Expression for an array's address that costs less than the address of a NumPy view; None for other arrays."""

@@ -12,8 +12,9 @@ from weakref import WeakValueDictionary
 import torch
 
 from ..errors import UnsupportedError
-from ..programs.torch_compile import constant, is_whole as is_whole
+from ..programs.torch_compile import is_whole as is_whole
 from ..sparsifiers.sparsify import mask_of
+from ..tensors.dynamo import constant
 from ..tensors.ledgers import densifying
 from .plan import Flow
 

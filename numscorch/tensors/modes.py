@@ -33,6 +33,15 @@ def without_autocast() -> AbstractContextManager[Any]:
     return torch.autocast("cpu", enabled=False) if torch.is_autocast_enabled("cpu") else nullcontext()
 
 
+def outside_dispatch_modes() -> AbstractContextManager[Any]:
+    """A context without the modes that see each operator."""
+    if not dispatch_modes():
+        return nullcontext()
+    from torch.utils._python_dispatch import _disable_current_modes
+
+    return _disable_current_modes()
+
+
 @contextmanager
 def outside_modes() -> Iterator[None]:
     """Leave torch.func's transforms, inference mode, and modes that see each operator; new tensors then belong to none of them."""
@@ -41,13 +50,29 @@ def outside_modes() -> Iterator[None]:
             from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack  # lazy: slow to import
 
             stack.enter_context(temporarily_clear_interpreter_stack())
-        if dispatch_modes():
-            from torch.utils._python_dispatch import _disable_current_modes
-
-            stack.enter_context(_disable_current_modes())
+        stack.enter_context(outside_dispatch_modes())
         if is_inference():
             stack.enter_context(torch.inference_mode(False))
             stack.enter_context(torch.no_grad())
+        yield
+
+
+def within_transform() -> AbstractContextManager[Any]:
+    """A context for autograd functions of one level, which torch's dispatcher calls within transforms of torch.func."""
+    if not in_transform():
+        return nullcontext()
+    from torch._functorch.utils import enable_single_level_autograd_function  # lazy: slow to import
+
+    return enable_single_level_autograd_function()
+
+
+@contextmanager
+def recording() -> Iterator[None]:
+    """A context in which autograd records, also where torch's dispatcher has passed it, as in the operators of compiled programs."""
+    included, excluded = torch._C._dispatch_tls_local_include_set(), torch._C._dispatch_tls_local_exclude_set()
+    for key in (torch._C.DispatchKey.AutogradCPU, torch._C.DispatchKey.ADInplaceOrView):
+        excluded = excluded - torch._C.DispatchKeySet(key)
+    with torch._C._ForceDispatchKeyGuard(included, excluded), torch.inference_mode(False), torch.enable_grad():
         yield
 
 
@@ -128,22 +153,45 @@ def may_be_traced() -> bool:
     return bool(dispatch_modes() or is_traced_by_jit() or includes_key(BEFORE_DISPATCH))
 
 
+def recorder() -> str | None:
+    """The name of the active mode that records torch's operators or computes only shapes; None if there is none."""
+    if is_traced_by_jit():
+        return "torch.jit.trace"
+    if dispatch_modes():
+        return next((name for key, name in TRACERS.items() if torch._C._get_dispatch_mode(key) is not None), None)
+    if includes_key(BEFORE_DISPATCH):
+        return "make_fx(pre_dispatch=True)"
+    is_functional = in_transform() and FUNCTIONALIZE in [level.key() for level in torch._C._functorch.get_interpreter_stack() or ()]
+    return "torch.func.functionalize" if is_functional else None
+
+
+def lifted(arrays: list[torch.Tensor]) -> list[torch.Tensor]:
+    """The tensors for a recorded program; real tensors become fake ones if a FakeTensorMode is active."""
+    mode = torch._C._get_dispatch_mode(KEY.FAKE)
+    if mode is None or torch._C._get_dispatch_mode(KEY.PROXY) is not None:
+        return arrays
+    return [array if mode.is_our_fake(array) else mode.from_tensor(array) for array in arrays]
+
+
+@contextmanager
+def as_if_running() -> Iterator[None]:
+    """Compute with real tensors while torch compiles a program; random numbers stay those of the program."""
+    was_compiling = torch.compiler._is_compiling_flag
+    torch.compiler._is_compiling_flag = False
+    try:
+        with outside_modes(), torch.no_grad(), torch.random.fork_rng(devices=[]):
+            yield
+    finally:
+        torch.compiler._is_compiling_flag = was_compiling
+
+
 def check_not_traced() -> None:
     """Refuse modes that record torch's operators: the recorded program would lack the kernel.
 
     Raises:
         UnsupportedError: ``make_fx``, ``FakeTensorMode``, ``functionalize``, ``torch.jit.trace`` or a similar mode is active.
     """
-    tracer = None
-    if is_traced_by_jit():
-        tracer = "torch.jit.trace"
-    elif dispatch_modes():
-        tracer = next((name for key, name in TRACERS.items() if torch._C._get_dispatch_mode(key) is not None), None)
-    elif includes_key(BEFORE_DISPATCH):
-        tracer = "make_fx(pre_dispatch=True)"
-    elif in_transform() and FUNCTIONALIZE in [interpreter.key() for interpreter in torch._C._functorch.get_interpreter_stack() or ()]:
-        tracer = "torch.func.functionalize"
-    if tracer == "make_fx" and forward_ad._current_level >= 0:
+    if (tracer := recorder()) == "make_fx" and forward_ad._current_level >= 0:
         raise UnsupportedError(
             "a kernel of numscorch within torch.func.linearize or make_fx, which records torch's operators only: use torch.func.jvp for "
             "each tangent, as in torch.func.jvp(function, (x,), (tangent,))"

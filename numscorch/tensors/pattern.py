@@ -46,6 +46,8 @@ class Pattern:
         counts: number of positions in each level; the last one is the number of values.
         kind: a number, valid in this process. Patterns with equal numbers differ, for the compiler, in their shapes only.
         signature: a number like ``kind`` that also distinguishes shapes.
+        successors: patterns of results, by the texts of calls in compiled programs. Its keys are texts, so that torch's guards check
+            single entries.
     """
 
     __slots__ = (
@@ -59,6 +61,7 @@ class Pattern:
         "kind",
         "shape",
         "signature",
+        "successors",
         "taken",
         "watched",
     )
@@ -74,6 +77,7 @@ class Pattern:
             self.arrays = tuple([tuple(map(lasting, level)) for level in self.arrays])
         self.index_dtype = self._index_dtype() if index_dtype is None else index_dtype
         self.derived: dict[Hashable, Any] = {}
+        self.successors: dict[str, Pattern] = {}
 
     counts: tuple[int, ...]
     kind: int

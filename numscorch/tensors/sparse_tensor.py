@@ -13,7 +13,8 @@ from torch.utils.dlpack import from_dlpack, to_dlpack  # type: ignore[attr-defin
 from ..errors import FormatError, MissingError, OperandError, RangeError, SizeError, UnsupportedError
 from ..ir.format import Format, as_format, dense
 from .arrays import as_integers, as_tensor, check_values
-from .graph_breaks import graph_break
+from .dynamo import constant
+from .graph_breaks import TRACED, Traced, graph_break, traced
 from .ledgers import note
 from .methods import METHODS, OPERATORS as OPERATORS, PythonOperators, StoredValues
 from .packing import coordinates, entry_count
@@ -29,11 +30,18 @@ if TYPE_CHECKING:
 DEVICES = ("cpu", "cuda", "mps", "meta", "xpu")  # names that are no formats; kernels run on the CPU
 PROPERTIES: dict[str, Callable[[Any], Any]] = {}  # properties by name; filled by operators.attributes
 TORCH_FUNCTIONS: dict[Callable[..., Any], Callable[..., Any]] = {}  # torch's functions, and their implementations for SparseTensor
+REFLECTED: dict[str, Callable[..., Any]] = {}  # methods such as __rsub__ by name: Dynamo does not find their functions among keys
 
 
 def _contiguous(values: torch.Tensor) -> torch.Tensor:
     note("copy", "values that weren't contiguous", values.nbytes)
     return values.contiguous()
+
+
+@constant
+def _position_count(pattern: Pattern) -> int:
+    """The number of positions, which Dynamo cannot trace: a pattern counts them at first use."""
+    return pattern.nnz
 
 
 class SparseTensor(StoredValues, PythonOperators):
@@ -97,7 +105,7 @@ class SparseTensor(StoredValues, PythonOperators):
     @values.setter
     def values(self, values: torch.Tensor | ArrayLike) -> None:
         values = values if isinstance(values, torch.Tensor) else as_tensor(values, "values")
-        stored = self.pattern.nnz
+        stored = _position_count(self.pattern) if torch.compiler.is_compiling() else self.pattern.nnz
         if values.shape != (stored,):
             raise SizeError(f"values has shape {tuple(values.shape)}, but the pattern has {stored} positions: pass shape ({stored},)")
         values = check_values(values)
@@ -220,7 +228,7 @@ class SparseTensor(StoredValues, PythonOperators):
         """
         return SparseTensor(self.pattern, values)
 
-    @graph_break
+    @traced("to_dense")
     def to_dense(self) -> torch.Tensor:
         """Convert to a strided tensor; gradients flow to the values.
 
@@ -348,7 +356,7 @@ class SparseTensor(StoredValues, PythonOperators):
         """
         return METHODS["to_dgl"](self, weight)
 
-    @graph_break
+    @traced("to")
     def to(
         self,
         target: Format | torch.dtype | torch.layout | torch.device | str | torch.Tensor | SparseTensor | None = None,
@@ -412,7 +420,7 @@ class SparseTensor(StoredValues, PythonOperators):
             raise UnsupportedError(f"can't move to {target}: numscorch runs on the CPU")
         return METHODS["to_format"](self, dense(self.ndim) if target == "dense" else as_format(target))
 
-    @graph_break
+    @traced("permute")
     def permute(self, *order: int | Sequence[int], dims: Sequence[int] | None = None) -> SparseTensor:
         """Permute the dimensions.
 
@@ -438,11 +446,13 @@ class SparseTensor(StoredValues, PythonOperators):
         return self._permuted(places)
 
     def _permuted(self, places: tuple[int, ...]) -> SparseTensor:
+        if torch.compiler.is_compiling():
+            return METHODS["as_operator"]("permuted", (self, places), {})
         result = SparseTensor.trusted(self.pattern.permuted(places), self._values)
         result._address = self._address
         return result
 
-    @graph_break
+    @traced("t")
     def t(self) -> SparseTensor:
         """Transpose a matrix; tensors with fewer dimensions are returned unchanged.
 
@@ -534,7 +544,10 @@ class SparseTensor(StoredValues, PythonOperators):
     def __torch_function__(
         cls, func: Callable[..., Any], types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        implementation = TORCH_FUNCTIONS.get(func)
+        if torch.compiler.is_compiling() and func.__name__ in REFLECTED:
+            implementation: Callable[..., Any] | None = REFLECTED[func.__name__]
+        else:
+            implementation = TORCH_FUNCTIONS.get(func)
         if implementation is None:
             name = getattr(func, "__name__", str(func))
             name = f"masked.{name}" if str(getattr(func, "__module__", "")).startswith("torch.masked") else name
@@ -575,3 +588,6 @@ class SparseTensor(StoredValues, PythonOperators):
         if not self.ndim:
             raise FormatError("len() of a 0-dimensional tensor")
         return self.pattern.shape[0]
+
+
+TRACED["permuted"] = Traced(SparseTensor._permuted)

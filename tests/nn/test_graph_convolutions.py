@@ -253,7 +253,7 @@ def test_gradients_of_attention_equal_finite_differences(slope: float, dropout: 
 
     def attended(x: Tensor, s: Tensor, t: Tensor) -> Tensor:
         torch.manual_seed(0)
-        return attend(graph, x, s, t, slope, dropout, True)
+        return attend(graph, x, s, t, slope, dropout)
 
     assert torch.autograd.gradcheck(attended, inputs, fast_mode=True)
     assert torch.autograd.gradgradcheck(attended, inputs, fast_mode=True)
@@ -272,7 +272,7 @@ def test_attention_never_overflows() -> None:
     graph = multiplicities(EDGES, (NODES, NODES), torch.float32, add_self_loops=True)
     scores = torch.randn(NODES, 3) * 1e4
     for slope in (0.2, 0.0, -0.3, 1.5):
-        result = attend(graph, torch.ones(NODES, 3, 2), scores, scores, slope, 0.0, False)
+        result = attend(graph, torch.ones(NODES, 3, 2), scores, scores, slope, 0.0)
         close(result, torch.ones(NODES, 3, 2))
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -10,9 +12,12 @@ import pytest
 import torch
 
 import numscorch as ns
-from numscorch.programs import torch_compile as compiling
+from numscorch.programs import torch_operators
+from numscorch.tensors import dynamo
 
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")  # raised by torch's compiler
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning"
+)  # raised by torch's compiler
 
 D = torch.randn(6, 6, generator=torch.Generator().manual_seed(0)) * (torch.rand(6, 6, generator=torch.Generator().manual_seed(1)) < 0.5)
 x = torch.randn(6, 6, generator=torch.Generator().manual_seed(2))
@@ -107,30 +112,130 @@ LAYERS: dict[str, Callable[[], tuple[torch.nn.Module, tuple[Any, ...]]]] = {
     "SparseEmbeddingBag": lambda: (ns.nn.SparseEmbeddingBag(10, 4), (torch.tensor([[1, 2], [3, 4]]),)),
     "MoE": lambda: (ns.nn.MoE(4, top_k=2, d_in=8, d_out=4), (torch.rand(6, 8),)),
 }
-ONE_GRAPH = tuple(LAYERS)[:5]
+HOW = ("eager", "compile", "fullgraph", "dynamic batch", "export", "strict export")
+WITHOUT = {("GCNConv(..., cached=True)", "dynamic batch"): "it keeps the matrix of its first graph, whose nodes are the batch"}
 
 
-@pytest.mark.parametrize("name", LAYERS)
-def test_layers_are_one_graph_as_the_guide_says(name: str) -> None:
-    layer, inputs = LAYERS[name]()
+def first_output(output: Any) -> torch.Tensor:
+    return output[0] if isinstance(output, tuple) else output
 
-    def first_output(output: Any) -> torch.Tensor:
-        return output[0] if isinstance(output, tuple) else output
 
-    expected = first_output(layer(*inputs))
-    page = (Path(__file__).parents[2] / "docs/guide/compile.md").read_text(encoding="utf-8").partition("## torch.compile")[2]
-    one_graph, _, with_breaks = page.partition("graph breaks")
-    assert f"`{name}`" in (one_graph if name in ONE_GRAPH else with_breaks)
-    if name in ONE_GRAPH:
-        torch.testing.assert_close(first_output(compiled(layer)(*inputs)), expected)
-        torch.testing.assert_close(first_output(torch.export.export(layer, inputs).module()(*inputs)), expected)
-        return
-    with pytest.raises(torch._dynamo.exc.Unsupported):
-        compiled(layer)(*inputs)
-    torch.compiler.reset()
-    output = first_output(torch.compile(layer, backend="aot_eager")(*inputs))
+def grown(inputs: tuple[Any, ...], name: str) -> tuple[Any, ...]:
+    """Inputs of a larger batch; graphs get more nodes, and the same edges."""
+    return tuple([torch.cat([t, t]) if t.ndim != 2 or t.dtype.is_floating_point or "Embedding" in name else t for t in inputs])
+
+
+def gradients(layer: torch.nn.Module, output: torch.Tensor) -> list[torch.Tensor | None]:
+    return list(torch.autograd.grad(output.square().sum(), [p for p in layer.parameters() if p.requires_grad], allow_unused=True))
+
+
+def check_like_eager(layer: torch.nn.Module, program: Callable[..., Any], inputs: tuple[Any, ...]) -> None:
+    expected, output = first_output(layer(*inputs)), first_output(program(*inputs))
     torch.testing.assert_close(output, expected)
-    output.sum().backward()
+    for given, wanted in zip(gradients(layer, output), gradients(layer, expected), strict=True):
+        if wanted is not None:
+            torch.testing.assert_close(torch.zeros_like(wanted) if given is None else given, wanted)
+
+
+@pytest.mark.parametrize("how", HOW)
+@pytest.mark.parametrize("name", LAYERS)
+def test_layers(name: str, how: str) -> None:
+    if (name, how) in WITHOUT:
+        pytest.skip(WITHOUT[name, how])
+    torch.manual_seed(0)
+    layer, inputs = LAYERS[name]()
+    match how:
+        case "eager":
+            check_like_eager(layer, layer, inputs)
+        case "compile":
+            check_like_eager(layer, torch.compile(layer, backend="aot_eager"), inputs)
+        case "fullgraph":
+            check_like_eager(layer, compiled(layer), inputs)
+        case "dynamic batch":
+            graphs: list[Any] = []
+
+            def backend(graph: Any, examples: Any) -> Any:
+                graphs.append(graph)
+                return graph
+
+            program = torch.compile(layer, fullgraph=True, backend=backend)
+            for _ in range(5):
+                torch.testing.assert_close(first_output(program(*inputs)), first_output(layer(*inputs)))
+                inputs = grown(inputs, name)
+            assert len(graphs) <= 3
+        case "export" | "strict export":
+            exported = torch.export.export(layer, inputs, strict=how == "strict export").module()
+            torch.testing.assert_close(first_output(exported(*inputs)), first_output(layer(*inputs)))
+
+
+PACKAGED = """
+import sys, torch
+if sys.argv[3] == "with":
+    import numscorch
+package = torch._inductor.aoti_load_package(sys.argv[1])
+inputs, expected = torch.load(sys.argv[2])
+torch.testing.assert_close(tuple(package(*inputs)), expected)
+"""
+
+
+@pytest.mark.process
+def test_a_package_of_all_layers_in_another_process(tmp_path: Path) -> None:
+    """AOTInductor calls the operators by name, so that a process without numscorch has no schema for them."""
+    torch.manual_seed(0)
+    layers, inputs = zip(*(make() for make in LAYERS.values()), strict=True)
+
+    class All(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers = torch.nn.ModuleList(layers)
+            self.counts = list(map(len, inputs))
+
+        def forward(self, *flat: Any) -> tuple[torch.Tensor, ...]:
+            results, at = [], 0
+            for layer, count in zip(self.layers, self.counts, strict=True):
+                results.append(first_output(layer(*flat[at : at + count])))
+                at += count
+            return tuple(results)
+
+    model, flat = All().eval(), tuple(tensor for given in inputs for tensor in given)
+    with torch.no_grad():
+        program = torch.export.export(model, flat)
+        package = torch._inductor.aoti_compile_and_package(program, package_path=str(tmp_path / "layers.pt2"))
+        torch.save((flat, model(*flat)), tmp_path / "expected.pt")
+    for numscorch, message in (("with", ""), ("without", "Could not find schema for numscorch::run")):
+        command = [sys.executable, "-c", PACKAGED, package, str(tmp_path / "expected.pt"), numscorch]
+        finished = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert (finished.returncode == 0) == (not message), finished.stderr
+        assert message in finished.stderr
+
+
+class Holder(torch.nn.Module):
+    """A module that holds a SparseTensor as ``held`` says."""
+
+    def __init__(self, held: str) -> None:
+        super().__init__()
+        A = ns.from_torch(D, ns.CSR)
+        self.layer = torch.nn.Linear(6, 6)
+        if held == "buffer":
+            self.register_buffer("A", A)
+        else:
+            self.A = ns.nn.Parameter(A) if held == "parameter" else A
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = torch.softmax(self.A, 1) @ self.layer(x)
+        return result
+
+
+@pytest.mark.parametrize("held", ["buffer", "parameter", "attribute"])
+def test_modules_that_hold_a_sparse_tensor(held: str) -> None:
+    model = Holder(held)
+    torch.testing.assert_close(compiled(model)(x), model(x))
+    torch.testing.assert_close(torch.export.export(model, (x,), strict=True).module()(x), model(x))
+    if held == "buffer":  # torch replaces buffers by fake tensors, so they must be tensors
+        with pytest.raises(Exception, match="meta converter"):
+            torch.export.export(model, (x,))
+    else:
+        torch.testing.assert_close(torch.export.export(model, (x,)).module()(x), model(x))
 
 
 CALLS: dict[str, tuple[Callable[..., Any], torch.Tensor]] = {
@@ -152,18 +257,18 @@ def test_dense_results(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["A @ x", "x @ A", "A - x", "A @ A"])
-def test_operands_are_never_swapped(name: str) -> None:
-    """Dynamo swaps the operands of ``A @ x`` if A is no Tensor: such programs are refused, and correct with graph breaks."""
+def test_operands_are_never_swapped(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Dynamo swaps the operands of ``A @ x`` if A is no Tensor, unless it is corrected; without the correction, ``@`` is refused."""
     A = ns.from_torch(D, ns.CSR)
     functions = {"A @ x": lambda x: A @ x, "x @ A": lambda x: x @ A, "A - x": lambda x: A - x, "A @ A": lambda x: (A @ A).to_dense()}
     full = {"A @ x": D @ x, "x @ A": x @ D, "A - x": D - x, "A @ A": D @ D}
-    try:
-        result = compiled(functions[name])(x)
-    except torch._dynamo.exc.Unsupported:
-        torch.compiler.reset()
-        result = torch.compile(functions[name], backend="aot_eager")(x)
-    torch.testing.assert_close(result, full[name])
+    torch.testing.assert_close(compiled(functions[name])(x), full[name])
     torch.testing.assert_close(functions[name](x), full[name])
+    if name == "x @ A":
+        torch.compiler.reset()
+        monkeypatch.setitem(dynamo.corrected, "@", False)
+        with pytest.raises(torch._dynamo.exc.Unsupported, match="swaps the operands"):
+            compiled(functions[name])(x)
 
 
 ASIDE: dict[str, Callable[[Any, torch.Tensor], Any]] = {
@@ -205,12 +310,12 @@ def test_gradients_of_three_operands_are_those_of_pairs(dynamic: bool | None, mo
 
     patterns_per_call: list[int] = []
 
-    class Counted(compiling.DifferentiableCall):
+    class Counted(torch_operators.DifferentiableCall):
         def gradient(self, *args: Any) -> torch.Tensor | None:
             patterns_per_call.append(len(self.patterns))
             return super().gradient(*args)
 
-    monkeypatch.setattr(compiling, "DifferentiableCall", Counted)
+    monkeypatch.setattr(torch_operators, "DifferentiableCall", Counted)
     expected = torch.autograd.grad(function(*leaves).sum(), leaves)
     gradients = torch.autograd.grad(torch.compile(function, fullgraph=True, backend="aot_eager", dynamic=dynamic)(*leaves).sum(), leaves)
     torch.testing.assert_close(gradients, expected)

@@ -1,0 +1,433 @@
+"""Calls of numscorch as operators of torch, for programs that torch compiles, exports or records.
+
+There are two operators: ``numscorch::call`` computes a call, and ``numscorch::gradients`` its gradients. Their arguments are a text,
+such as ``A: CSR of 6x6; float32 A = softmax(A, 1)``, and a flat list of tensors: for each operand its values, and the index arrays of its
+pattern. So new functions, levels and data types need no further operator.
+"""
+
+from __future__ import annotations
+
+import ast
+import weakref
+from collections.abc import Collection, Sequence
+from functools import lru_cache
+from math import prod
+from string import ascii_letters
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.autograd.function import _SingleLevelFunction
+from torch.utils.flop_counter import register_flop_formula
+
+from ..errors import FormatError, UnsupportedError
+from ..frontend.parser import parse_einsum
+from ..frontend.requests import NAMES, einsum_request
+from ..ir.format import Format, as_format
+from ..runtime.confirming import steady
+from ..runtime.plans import keep
+from ..tensors.graph_breaks import TRACED, Shape, Traced
+from ..tensors.modes import outside_dispatch_modes, recorder, recording, within_transform
+from ..tensors.pattern import Pattern
+from ..tensors.sparse_tensor import SparseTensor
+from .autograd import gradients_by_autograd
+from .dispatch import compute
+from .fitting import MISSED, quick_result
+from .gradients import DifferentiableCall
+
+MOST_PATTERNS = 1 << 10  # cached patterns
+LITERALS = {"inf": float("inf"), "nan": float("nan")}
+
+
+def arrays_of(pattern: Pattern) -> list[Tensor]:
+    """All index arrays of a pattern, level by level."""
+    return [array for level in pattern.arrays for array in level]
+
+
+def printed(value: Any) -> str:
+    """An argument as text that :func:`parsed` reads; operands are pairs of "$" and a number.
+
+    >>> printed((("$", 1), 0.5, [torch.float32, slice(1, None)]))
+    '(B, 0.5, [torch.float32, slice(1, None, None)])'
+    """
+    if isinstance(value, tuple) and len(value) == 2 and value[0] == "$":
+        return NAMES[value[1]]
+    if isinstance(value, list):
+        return f"[{', '.join(map(printed, value))}]"
+    if isinstance(value, tuple):
+        return f"({', '.join(map(printed, value))}{',' * (len(value) == 1)})"
+    if isinstance(value, np.generic):
+        value = value.item()
+    return f"Format({str(value)!r})" if isinstance(value, Format) else "..." if value is Ellipsis else repr(value)
+
+
+def parsed(node: ast.expr) -> Any:
+    """The argument that a part of a text denotes: an :class:`Operand` for a letter.
+
+    Raises:
+        UnsupportedError: the text has another expression.
+    """
+    match node:
+        case ast.Name(id=name) if name in LITERALS:
+            return LITERALS[name]
+        case ast.Name(id=name):
+            return Operand(NAMES.index(name))
+        case ast.Attribute(value=ast.Name(id="torch"), attr=name):
+            return getattr(torch, name)
+        case ast.List(elts=members):
+            return list(map(parsed, members))
+        case ast.Tuple(elts=members):
+            return tuple(map(parsed, members))
+        case ast.Call(func=ast.Name(id="slice"), args=members):
+            return slice(*map(parsed, members))
+        case ast.Call(func=ast.Name(id="Format"), args=[ast.Constant(value=str(text))]):
+            return as_format(text)
+    try:
+        return ast.literal_eval(node)
+    except ValueError as error:
+        shown = ast.unparse(node)
+        raise UnsupportedError(
+            f"a program has the argument {shown}, which numscorch cannot read: call the function outside of it"
+        ) from error
+
+
+class Operand(int):
+    """The number of an operand in the arguments of a call."""
+
+
+def filled(value: Any, operands: Sequence[Any]) -> Any:
+    """The argument with its operands."""
+    if type(value) is Operand:
+        return operands[value]
+    return type(value)([filled(member, operands) for member in value]) if type(value) in (list, tuple) else value
+
+
+class Program:
+    """One call, from its text: the function, its arguments, the formats and shapes of its sparse operands, and its result.
+
+    The text describes the operands, then the result: its data type, and an operand (the result has its pattern), a format and a shape
+    (the last tensors are the index arrays), or a shape. Without these, the shape follows from the operands. The call comes last.
+    """
+
+    def __init__(self, text: str):
+        head, _, call = text.partition(" = ")
+        *described, result = head.split("; ")
+        node = ast.parse(call, mode="eval").body
+        if not isinstance(node, ast.Call) or (name := ast.unparse(node.func)) not in TRACED:
+            raise UnsupportedError(f"a program of numscorch has the call {call!r}, which this version does not have: compile it again")
+        self.text, self.traced, self.is_contraction = text, TRACED[name], name == "contract"
+        self.args = tuple(map(parsed, node.args))
+        self.kwargs = {str(keyword.arg): parsed(keyword.value) for keyword in node.keywords}
+        self.formats = tuple([described_as(text.partition(": ")[2]) for text in described])
+        counts = [0 if known is None else array_count(known[0]) for known in self.formats]
+        self.starts = tuple([at + sum(counts[:at]) for at in range(len(counts))])
+        self.places = tuple(zip(self.starts, self.formats, strict=True))
+        dtype, _, target = result.partition(" ")
+        self.dtype: torch.dtype = getattr(torch, dtype)
+        self.kept = NAMES.index(target) if target and target in NAMES else None
+        self.made, self.count = None, 0
+        self.shape: tuple[int, ...] | None = None
+        if " of " in target:
+            target, _, count = target.rpartition(" with ")
+            self.made, self.count = described_as(target), int(count)
+        elif target and self.kept is None:
+            self.shape = shape_of(target)
+        self.key = (self.args[0], "dense") if self.is_contraction and self.kwargs == {"format": "dense"} else None
+
+    def values(self, arrays: Sequence[Tensor]) -> list[Tensor]:
+        """The values of sparse operands, and dense operands."""
+        return [arrays[at] for at in self.starts]
+
+    def patterns(self, arrays: Sequence[Tensor]) -> list[Pattern | None]:
+        """The patterns of the operands; None for dense ones."""
+        found: list[Pattern | None] = []
+        for at, known in self.places:
+            found.append(None if known is None else pattern_of(known, arrays[at + 1 : at + 1 + array_count(known[0])]))
+        return found
+
+    def pattern(self, arrays: Sequence[Tensor]) -> Pattern | None:
+        """The pattern of a sparse result."""
+        if self.made is not None:
+            return pattern_of(self.made, arrays[len(arrays) - array_count(self.made[0]) :])
+        return None if self.kept is None else self.patterns(arrays)[self.kept]
+
+    def operands(self, arrays: Sequence[Tensor]) -> list[Any]:
+        """The operands of the call."""
+        pairs = zip(self.values(arrays), self.patterns(arrays), strict=True)
+        return [values if pattern is None else SparseTensor.trusted(pattern, values.contiguous()) for values, pattern in pairs]
+
+    def run(self, arrays: Sequence[Tensor]) -> Tensor:
+        """The result, or its values if it is sparse.
+
+        Raises:
+            UnsupportedError: the result has another pattern than when the program was compiled.
+        """
+        with steady():
+            if self.key is not None and (quick := quick_result(self.key, self.operands(arrays))) is not MISSED:
+                return quick.contiguous()
+            result = self.result(arrays)
+        return result.clone() if any(result is array for array in arrays) else result.contiguous()
+
+    def result(self, arrays: Sequence[Tensor]) -> Tensor:
+        """The result of the function, which autograd may record."""
+        operands = self.operands(arrays)
+        result = self.traced.function(*filled(self.args, operands), **{key: filled(value, operands) for key, value in self.kwargs.items()})
+        if not isinstance(result, SparseTensor):
+            return result
+        expected = self.pattern(arrays)
+        if expected is None or not (result.pattern is expected or result.pattern.stores_as(expected)):
+            raise UnsupportedError(
+                f"{self.text}: the result stores other entries than when the program was compiled: the operands' patterns must not change; "
+                "where they do, call the function outside of the compiled program"
+            )
+        return result._values
+
+    def gradients(self, wanted: Sequence[int], upstream: Tensor, arrays: Sequence[Tensor]) -> list[Tensor]:
+        """The gradients of operands: of dense ones, or of the values of sparse ones."""
+        with steady():
+            found = (self._requested if self.is_contraction else self._recorded)(wanted, upstream, arrays)
+        pairs = zip(wanted, found, strict=True)
+        filled = [torch.zeros_like(arrays[self.starts[at]]) if gradient is None else gradient for at, gradient in pairs]
+        return [gradient.clone() if gradient is upstream else gradient.contiguous() for gradient in filled]
+
+    def _requested(self, wanted: Sequence[int], upstream: Tensor, arrays: Sequence[Tensor]) -> list[Tensor | None]:
+        """The gradients of a contraction, each by its request."""
+        operands, values = self.operands(arrays), self.values(arrays)
+        call = DifferentiableCall(einsum_request(self.args[0], tuple([o.ndim for o in operands])), "dense", operands, compute)
+        call.result = self.pattern(arrays)
+        return [call.gradient(at, upstream, values, None) for at in wanted]
+
+    def _recorded(self, wanted: Sequence[int], upstream: Tensor, arrays: Sequence[Tensor]) -> Sequence[Tensor | None]:
+        """The gradients of any call: it is computed again, and autograd records it."""
+        with recording():
+            leaves = {self.starts[at]: arrays[self.starts[at]].detach().requires_grad_() for at in wanted}
+            result = self.result([leaves.get(at, array) for at, array in enumerate(arrays)])
+            if not result.requires_grad:
+                return [None] * len(wanted)
+            return torch.autograd.grad(result, list(leaves.values()), upstream, allow_unused=True)
+
+    def with_batch(self, batched: Collection[int]) -> str:
+        """The text of a contraction whose dense operands ``batched`` have one more dimension, the first; so has its result."""
+        terms, _, result = self.args[0].partition("->")
+        letter = next(letter for letter in ascii_letters if letter not in self.args[0])
+        names = [letter * (at in batched) + term for at, term in enumerate(terms.split(","))]
+        return self.text.replace(repr(self.args[0]), repr(f"{','.join(names)}->{letter}{result}"), 1)
+
+    def operations(self, shapes: Sequence[Sequence[int]]) -> int:
+        """The floating-point operations of a contraction: 2 for each entry of the largest sparse operand and each index that it lacks."""
+        if not self.is_contraction:
+            return 0
+        names = parse_einsum(
+            self.args[0], tuple([len(shapes[at]) if known is None else len(known[1]) for at, known in self.places])
+        ).operands
+        sizes = {
+            name: size
+            for term, (at, known) in zip(names, self.places, strict=True)
+            if known is None
+            for name, size in zip(term, shapes[at], strict=True)
+        }
+        counts = [(shapes[at][0], term) for term, (at, known) in zip(names, self.places, strict=True) if known is not None]
+        stored, inner = max(counts)
+        return 2 * stored * prod(size for name, size in sizes.items() if name not in inner)
+
+    def like(self, arrays: Sequence[Tensor]) -> Tensor:
+        """A tensor like the result; sizes may be symbolic."""
+        values = self.values(arrays)
+        if self.kept is not None:
+            shape: Sequence[Any] = values[self.kept].shape
+        elif self.made is not None:
+            shape = (self.count,)
+        elif self.shape is not None:
+            shape = self.shape
+        elif self.traced.shape is not None:
+            shapes = [Shape(value.shape if known is None else known[1]) for value, known in zip(values, self.formats, strict=True)]
+            shape = self.traced.shape(*filled(self.args, shapes), **{key: filled(value, shapes) for key, value in self.kwargs.items()})
+        else:
+            raise UnsupportedError(f"{self.text} in a program with symbolic sizes: compile it with dynamic=False")
+        return values[0].new_empty(shape, dtype=self.dtype)
+
+
+def contraction_shape(expr: str, *shapes: Sequence[Any]) -> list[Any]:
+    """The shape of an einsum's result.
+
+    >>> contraction_shape("ij,jk->ik", (2, 3), (3, 4))
+    [2, 4]
+    """
+    subscripts = parse_einsum(expr, tuple(map(len, shapes)))
+    sizes = subscripts.sizes(shapes)
+    return [sizes[name] for name in subscripts.result]
+
+
+def _contract(expr: str, *operands: Any, format: str | None = None) -> Any:
+    return compute(expr, operands, format)
+
+
+TRACED["contract"] = Traced(_contract, lambda expr, *shapes, format=None: contraction_shape(expr, *shapes))
+
+
+@lru_cache(maxsize=1024)
+def text_of_shape(format: Format, shape: tuple[int, ...]) -> str:
+    """A format and a shape as text.
+
+    >>> import numscorch as ns
+    >>> text_of_shape(ns.CSR, (3, 4))
+    'CSR of 3x4'
+    """
+    try:
+        is_named = as_format(format.name) == format
+    except FormatError:
+        is_named = False
+    return f"{format.name if is_named else format} of {'x'.join(map(str, shape)) or 'scalar'}"
+
+
+def described(pattern: Pattern) -> str:
+    """A pattern's format and shape as text."""
+    return text_of_shape(pattern.format, pattern.shape)
+
+
+def described_as(text: str) -> tuple[Format, tuple[int, ...]] | None:
+    """The format and shape of :func:`text_of_shape`; None for dense operands.
+
+    >>> described_as("CSR of 3x4")[1], described_as("dense")
+    ((3, 4), None)
+    """
+    format, _, shape = text.rpartition(" of ")
+    return (as_format(format), shape_of(shape)) if format else None
+
+
+def shape_of(text: str) -> tuple[int, ...]:
+    """The shape in a text.
+
+    >>> shape_of("3x4"), shape_of("scalar")
+    ((3, 4), ())
+    """
+    return tuple(map(int, text.split("x"))) if text != "scalar" else ()
+
+
+@lru_cache(maxsize=1024)
+def array_count(format: Format) -> int:
+    """The number of index arrays of a format."""
+    return sum(len(level.arrays) for level in format.levels)
+
+
+_patterns: dict[tuple[Any, ...], tuple[list[weakref.ref[Tensor]], Pattern]] = {}
+
+
+def pattern_of(known: tuple[Format, tuple[int, ...]], arrays: Sequence[Tensor]) -> Pattern:
+    """The pattern with these index arrays, cached as long as they live."""
+    key = (*known, *map(id, arrays))
+    entry = _patterns.get(key)
+    if entry is not None and all(ref() is array for ref, array in zip(entry[0], arrays, strict=True)):
+        return entry[1]
+    format, shape = known
+    aliases = iter([array.detach() for array in arrays])  # don't keep the tensors alive
+    pattern = Pattern(format, shape, tuple(tuple(next(aliases) for _ in level.arrays) for level in format.levels))
+    references = [weakref.ref(array, lambda _: _patterns.pop(key, None)) for array in arrays]
+    return keep(_patterns, key, (references, pattern), MOST_PATTERNS)[1]
+
+
+program_of = lru_cache(maxsize=4096)(Program)
+
+LIBRARY = torch.library.Library("numscorch", "DEF")
+LIBRARY.define("call(str program, Tensor[] arrays) -> Tensor")  # differentiable, by the other two
+LIBRARY.define("run(str program, Tensor[] arrays) -> Tensor")
+LIBRARY.define("gradients(str program, int[] wanted, Tensor upstream, Tensor[] arrays) -> Tensor[]")
+
+
+class _Differentiable(_SingleLevelFunction):
+    """A call and its gradients; torch's dispatcher has handled all but the innermost transform of torch.func."""
+
+    @staticmethod
+    def forward(ctx: Any, program: str, *arrays: Tensor) -> Tensor:
+        ctx.program = program
+        ctx.save_for_backward(*arrays)
+        result: Tensor = torch.ops.numscorch.run(program, arrays)
+        return result
+
+    @staticmethod
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
+        program, arrays = program_of(ctx.program), ctx.saved_tensors
+        if torch.is_grad_enabled() and recorder() is None:  # the gradients may be differentiated again
+            with outside_dispatch_modes():
+                return (None, *gradients_by_autograd(program.result, arrays, upstream, ctx.needs_input_grad[1:]))
+        starts = program.starts
+        wanted = [at for at, start in enumerate(starts) if ctx.needs_input_grad[1 + start]]
+        gradients: list[Tensor | None] = [None] * len(ctx.needs_input_grad)
+        found = torch.ops.numscorch.gradients(ctx.program, wanted, upstream, arrays)
+        for at, gradient in zip(wanted, found, strict=True):
+            gradients[1 + starts[at]] = gradient
+        return tuple(gradients)
+
+
+def _call(program: str, arrays: Sequence[Tensor]) -> Tensor:
+    if torch.is_grad_enabled() and any(array.requires_grad for array in arrays):
+        with within_transform():
+            result: Tensor = _Differentiable.apply(program, *arrays)  # type: ignore[attr-defined]
+    else:
+        result = torch.ops.numscorch.run(program, arrays)
+    return result
+
+
+def _rows(in_dims: Sequence[int | None], size: int, arrays: Sequence[Tensor]) -> list[list[Tensor]]:
+    """The tensors of each row of a batch."""
+    pairs = list(zip(arrays, in_dims, strict=True))
+    return [[array if dim is None else array.select(dim, at) for array, dim in pairs] for at in range(size)]
+
+
+def _run_batch(info: Any, in_dims: Any, program: str, arrays: Sequence[Tensor]) -> tuple[Tensor, int]:
+    """The results for a batch: of a contraction with dense operands by one call, of others row by row."""
+    dims, known = in_dims[1], program_of(program)
+    batched = {at for at, start in enumerate(known.starts) if dims[start] is not None}
+    if known.key is not None and all(known.formats[at] is None for at in batched):
+        text = known.with_batch(batched)
+        moved = [array if dim is None else array.movedim(dim, 0) for array, dim in zip(arrays, dims, strict=True)]
+        return torch.ops.numscorch.call(text, moved), 0
+    return torch.stack([torch.ops.numscorch.call(program, row) for row in _rows(dims, info.batch_size, arrays)]), 0
+
+
+def _gradients_of_batch(
+    info: Any, in_dims: Any, program: str, wanted: Any, upstream: Tensor, arrays: Any
+) -> tuple[list[Tensor], list[int]]:
+    """The gradients for a batch, row by row."""
+    rows = _rows([in_dims[2], *in_dims[3]], info.batch_size, [upstream, *arrays])
+    found = [torch.ops.numscorch.gradients(program, wanted, first, others) for first, *others in rows]
+    return [torch.stack(column) for column in zip(*found, strict=True)], [0] * len(wanted)
+
+
+def _run(program: str, arrays: Sequence[Tensor]) -> Tensor:
+    return program_of(program).run(arrays)
+
+
+def _like(program: str, arrays: Sequence[Tensor]) -> Tensor:
+    return program_of(program).like(arrays)
+
+
+def _gradients(program: str, wanted: Sequence[int], upstream: Tensor, arrays: Sequence[Tensor]) -> list[Tensor]:
+    return program_of(program).gradients(wanted, upstream, arrays)
+
+
+def _gradients_like(program: str, wanted: Sequence[int], upstream: Tensor, arrays: Sequence[Tensor]) -> list[Tensor]:
+    starts = program_of(program).starts
+    return [arrays[starts[at]].new_empty(arrays[starts[at]].shape) for at in wanted]
+
+
+@register_flop_formula(torch.ops.numscorch.run)
+def _operations(program: str, arrays: Sequence[Sequence[int]], *args: Any, **kwargs: Any) -> int:
+    return program_of(program).operations(arrays)
+
+
+@register_flop_formula(torch.ops.numscorch.gradients)
+def _operations_of_gradients(program: str, wanted: Sequence[int], upstream: Any, arrays: Sequence[Sequence[int]], **kwargs: Any) -> int:
+    return program_of(program).operations(arrays) * len(wanted)
+
+
+LIBRARY.impl("call", _call, "CompositeImplicitAutograd")
+LIBRARY.impl("run", _run, "CPU")
+LIBRARY.impl("gradients", _gradients, "CPU")
+torch.library.register_vmap("numscorch::call", _run_batch, lib=LIBRARY)
+torch.library.register_vmap("numscorch::run", _run_batch, lib=LIBRARY)
+torch.library.register_vmap("numscorch::gradients", _gradients_of_batch, lib=LIBRARY)
+torch.library.register_fake("numscorch::run", _like, lib=LIBRARY)
+torch.library.register_fake("numscorch::gradients", _gradients_like, lib=LIBRARY)
+CALL = torch.ops.numscorch.call.default

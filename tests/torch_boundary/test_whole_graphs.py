@@ -1,0 +1,216 @@
+"""Expressions of sparse tensors in one graph of torch.compile: values, results' formats and gradients equal those of eager calls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import numscorch as ns
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")  # raised by torch's compiler
+
+Call = Callable[[Any, torch.Tensor], Any]
+D = torch.randn(6, 6, generator=torch.Generator().manual_seed(0)) * (torch.rand(6, 6, generator=torch.Generator().manual_seed(1)) < 0.5)
+X = torch.randn(6, 6, generator=torch.Generator().manual_seed(2))
+FORMATS = {"CSR": ns.CSR, "CSC": ns.CSC, "COO": ns.COO(2), "DCSR": ns.DCSR, "ELL": ns.ELL, "BCSR": ns.BCSR(2, 2)}
+
+EXPRESSIONS: dict[str, Call] = {
+    "relu(A)": lambda A, x: torch.relu(A),
+    "F.relu(A)": lambda A, x: F.relu(A),
+    "-A": lambda A, x: -A,
+    "A * 2": lambda A, x: A * 2,
+    "2 * A": lambda A, x: 2 * A,
+    "A / 3": lambda A, x: A / 3,
+    "A ** 2": lambda A, x: A**2,
+    "abs(A).sqrt()": lambda A, x: A.abs().sqrt(),
+    "gelu(A)": lambda A, x: F.gelu(A),
+    "leaky_relu(A, 0.1)": lambda A, x: F.leaky_relu(A, 0.1),
+    "A + A": lambda A, x: A + A,
+    "A - 2 * A": lambda A, x: A - 2 * A,
+    "A * A": lambda A, x: A * A,
+    "A.detach() * A": lambda A, x: A.detach() * A,
+    "softmax(A, 1)": lambda A, x: torch.softmax(A, 1),
+    "F.softmax(A, dim=0)": lambda A, x: F.softmax(A, dim=0),
+    "log_softmax(A, 1)": lambda A, x: torch.log_softmax(A, 1),
+    "A.sum()": lambda A, x: A.sum(),
+    "A.sum(1)": lambda A, x: A.sum(1),
+    "A.mean()": lambda A, x: A.mean(),
+    "mean(A, 0)": lambda A, x: torch.mean(A, 0),
+    "A.amax(1)": lambda A, x: A.amax(1),
+    "A.norm()": lambda A, x: A.norm(),
+    "A.T @ x": lambda A, x: A.T @ x,
+    "A.t()": lambda A, x: A.t(),
+    "A.permute(1, 0)": lambda A, x: A.permute(1, 0),
+    "transpose(A, 0, 1)": lambda A, x: torch.transpose(A, 0, 1),
+    "A.to_dense()": lambda A, x: A.to_dense(),
+    "A.to(float64)": lambda A, x: A.to(torch.float64),
+    "A.to(CSC)": lambda A, x: A.to(ns.CSC),
+    "A * x": lambda A, x: A * x,
+    "x * A": lambda A, x: x * A,
+    "rows": lambda A, x: A * x[:, :1],
+    "columns": lambda A, x: A * x[0],
+    "A - x": lambda A, x: A - x,
+    "x - A": lambda A, x: x - A,
+    "exp(A)": lambda A, x: torch.exp(A),
+    "A @ x": lambda A, x: A @ x,
+    "x @ A": lambda A, x: x @ A,
+    "A @ v": lambda A, x: A @ x[0],
+    "A @ A": lambda A, x: A @ A,
+    "sparse.mm(A, x)": lambda A, x: torch.sparse.mm(A, x),
+    "addmm(x, A, x)": lambda A, x: torch.addmm(x, A, x),
+    "linear(x, A)": lambda A, x: F.linear(x, A),
+    "a sampled product": lambda A, x: ns.einsum("ij,ik,kj->ij", A, x, x),
+    "a masked product": lambda A, x: ns.einsum("ik,kj->ij", x, x, mask=A),
+    "reduce=max": lambda A, x: ns.einsum("ij,jk->ik", A, x, reduce="max"),
+    "a diagonal": lambda A, x: ns.einsum("ii,ij->j", A, x),
+    "evaluate": lambda A, x: ns.evaluate("R[i] = relu(A[i,j]) * x[j,i]", A=A, x=x),
+    "two statements": lambda A, x: ns.evaluate("S[i,j] = A[i,j] * x[i,j]; R[i] = S[i,j] * x[j,0]", A=A, x=x),
+    "dropout": lambda A, x: F.dropout(A, 0.0),
+    "clamp": lambda A, x: torch.clamp(A, -float("inf"), 0.5),
+    "relu(A) * 2 @ x": lambda A, x: (torch.relu(A) * 2) @ x,
+    "softmax(A * x) @ x": lambda A, x: torch.softmax(A * x, 1) @ x,
+    "A[1:4]": lambda A, x: A[1:4],
+    "A[2]": lambda A, x: A[2].to_dense(),
+    "cat": lambda A, x: torch.cat([A, A]),
+    "tril(A)": lambda A, x: torch.tril(A),
+    "A * A.numel()": lambda A, x: A * A.numel(),
+    "a fused function": lambda A, x: FUSED(A, x),
+}
+FUSED = ns.fuse(lambda A, x: torch.softmax(A * (x @ x.T), 1) @ x)
+REFUSED: dict[str, Call] = {  # the entries of the result depend on values, or a tensor changes
+    "topk": lambda A, x: A.topk(2, 1),
+    "A[x > 0]": lambda A, x: A[x > 0],
+    "nonzero": lambda A, x: A.nonzero(),
+    "index_select": lambda A, x: A.index_select(0, torch.tensor([0, 1])),
+    "mul_": lambda A, x: A.mul_(2),
+}
+
+
+@pytest.fixture(autouse=True)
+def reset_compiler() -> Iterator[None]:
+    torch.compiler.reset()
+    yield
+    torch.compiler.reset()
+
+
+def dense(result: Any) -> torch.Tensor:
+    return result.to_dense() if isinstance(result, ns.SparseTensor) else result
+
+
+def gradients(result: Any, leaves: tuple[torch.Tensor, ...]) -> Any:
+    full = dense(result)
+    if not full.requires_grad:
+        return [torch.zeros_like(leaf) for leaf in leaves]
+    return torch.autograd.grad(full.double().square().sum(), leaves, materialize_grads=True)
+
+
+def check(call: Call, format: ns.Format) -> None:
+    A = ns.from_torch(D, format)
+    leaves = A.values.clone().requires_grad_(), X.clone().requires_grad_()
+    expected = call(A.with_values(leaves[0]), leaves[1])
+    result = torch.compile(call, fullgraph=True, backend="aot_eager")(A.with_values(leaves[0]), leaves[1])
+    assert type(result) is type(expected)
+    torch.testing.assert_close(dense(result), dense(expected))
+    if isinstance(expected, ns.SparseTensor):
+        assert result.pattern.stores_as(expected.pattern)
+    torch.testing.assert_close(gradients(result, leaves), gradients(expected, leaves))
+
+
+@pytest.mark.parametrize("name", EXPRESSIONS)
+def test_one_graph(name: str) -> None:
+    check(EXPRESSIONS[name], ns.CSR)
+
+
+@pytest.mark.parametrize("format", [name for name in FORMATS if name != "CSR"])
+@pytest.mark.parametrize("name", ["relu(A)", "A + A", "softmax(A, 1)", "A.sum(1)", "A @ x", "A * x", "A.T @ x", "A.to(CSC)", "A[1:4]"])
+def test_formats(name: str, format: str) -> None:
+    check(EXPRESSIONS[name], FORMATS[format])
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_entries_that_depend_on_values_break_the_graph(name: str) -> None:
+    """Without fullgraph, the call runs outside of the program, and the results are right."""
+    A = ns.from_torch(D, ns.CSR)
+    expected = REFUSED[name](ns.from_torch(D, ns.CSR), X)
+    with pytest.raises(torch._dynamo.exc.Unsupported, match="its result depends on values, or it changes a tensor; call it outside"):
+        torch.compile(REFUSED[name], fullgraph=True, backend="aot_eager")(A, X)
+    torch.compiler.reset()
+    result = torch.compile(REFUSED[name], backend="aot_eager")(A, X)
+    for given, wanted in zip(
+        result if isinstance(result, tuple) else [result], expected if isinstance(expected, tuple) else [expected], strict=True
+    ):
+        torch.testing.assert_close(dense(given), dense(wanted))
+
+
+def test_a_second_operand_with_equal_index_arrays() -> None:
+    """Its pattern is another object: the operator checks at run time that the index arrays agree."""
+    A, B = ns.from_torch(D, ns.CSR), ns.from_torch(D * 3, ns.CSR)
+    program = torch.compile(lambda A, B, x: (A + B) @ x, fullgraph=True, backend="aot_eager")
+    torch.testing.assert_close(program(A, B, X), 4 * D @ X)
+    torch.testing.assert_close(program(B, A, X), 4 * D @ X)
+
+
+def test_operands_of_other_patterns_afterwards() -> None:
+    program = torch.compile(lambda A, B: torch.softmax(A + B, 1), fullgraph=True, backend="aot_eager")
+    others = [torch.roll(D, shift, 1) for shift in range(4)]
+    for first in others:
+        A, B = ns.from_torch(first, ns.CSR), ns.from_torch(D, ns.CSR)
+        torch.testing.assert_close(program(A, B).to_dense(), torch.softmax(A + B, 1).to_dense())
+
+
+def test_a_pattern_that_changes_within_an_exported_program_is_an_error() -> None:
+    class Sum(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.A, self.B = (ns.nn.Parameter(ns.from_torch(torch.roll(D, shift, 1), ns.CSR)) for shift in (0, 1))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return (self.A + self.B) @ x  # type: ignore[no-any-return]
+
+    model = Sum()
+    program = torch.export.export(model, (X,)).module()
+    torch.testing.assert_close(program(X), model(X))
+    for name, buffer in program.named_buffers():
+        if name == "A.level1_crd":
+            buffer.copy_(buffer.flip(0))
+    with pytest.raises(ns.UnsupportedError, match="the operands' patterns must not change"):
+        program(X)
+
+
+def test_gradients_of_a_sparse_result_keep_its_pattern() -> None:
+    A = ns.from_torch(D, ns.CSR)
+    values = A.values.clone().requires_grad_()
+    result = torch.compile(lambda v: torch.relu(A.with_values(v)) * 2, fullgraph=True, backend="aot_eager")(values)
+    assert result.pattern is A.pattern
+    result.values.sum().backward()
+    torch.testing.assert_close(values.grad, 2.0 * (values > 0))
+
+
+def test_inductor_computes_the_same() -> None:
+    A = ns.from_torch(D, ns.CSR)
+    torch.testing.assert_close(
+        torch.compile(lambda x: torch.softmax(torch.relu(A) * x, 1) @ x + 1, fullgraph=True)(X), torch.softmax(torch.relu(A) * X, 1) @ X + 1
+    )
+
+
+def test_transforms_within_a_program() -> None:
+    A = ns.from_torch(D, ns.CSR)
+    for call in (lambda y: (A * y).to_dense(), lambda y: torch.softmax(A * y, 1) @ y, lambda y: torch.relu(A) @ y):
+        loss = lambda y, call=call: call(y).square().sum()  # noqa: E731
+        for function, given in ((torch.func.grad(loss), X), (torch.func.vmap(call), torch.stack([X, 2 * X, -X]))):
+            torch.compiler.reset()
+            torch.testing.assert_close(torch.compile(function, fullgraph=True, backend="aot_eager")(given), function(given))
+        batched, given = torch.func.vmap(torch.func.grad(loss)), torch.stack([X, 2 * X, -X])
+        torch.testing.assert_close(torch.compile(batched, fullgraph=True, backend="aot_eager")(given), batched(given))
+
+
+def test_a_named_kernel_in_the_profiler() -> None:
+    A = ns.from_torch(D, ns.CSR)
+    A @ X
+    with torch.profiler.profile() as profile:
+        A @ X
+    assert "numscorch: C[i,k] += A[i,j] * B[j,k]" in {event.key for event in profile.key_averages()}
