@@ -10,14 +10,16 @@ from __future__ import annotations
 import ast
 import weakref
 from collections.abc import Collection, Sequence
-from functools import lru_cache
+from functools import lru_cache, reduce
 from math import prod
+from operator import add
 from string import ascii_letters
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 from torch.autograd.function import _SingleLevelFunction
 from torch.utils.flop_counter import register_flop_formula
 
@@ -28,7 +30,7 @@ from ..ir.format import Format, as_format
 from ..runtime.confirming import steady
 from ..runtime.plans import keep
 from ..tensors.graph_breaks import TRACED, Shape, Traced
-from ..tensors.modes import outside_dispatch_modes, recorder, recording, within_transform
+from ..tensors.modes import outside_dispatch_modes, outside_forward_mode, recorder, recording, within_transform
 from ..tensors.pattern import Pattern
 from ..tensors.sparse_tensor import SparseTensor
 from .autograd import gradients_by_autograd
@@ -37,6 +39,7 @@ from .fitting import MISSED, quick_result
 from .gradients import DifferentiableCall
 
 MOST_PATTERNS = 1 << 10  # cached patterns
+LINEAR = ("contract", "getitem", "mean", "mul", "permuted", "sum", "t", "to_dense")  # functions that are linear in each operand
 LITERALS = {"inf": float("inf"), "nan": float("nan")}
 
 
@@ -116,7 +119,7 @@ class Program:
         node = ast.parse(call, mode="eval").body
         if not isinstance(node, ast.Call) or (name := ast.unparse(node.func)) not in TRACED:
             raise UnsupportedError(f"a program of numscorch has the call {call!r}, which this version does not have: compile it again")
-        self.text, self.traced, self.is_contraction = text, TRACED[name], name == "contract"
+        self.text, self.name, self.traced, self.is_contraction = text, name, TRACED[name], name == "contract"
         self.args = tuple(map(parsed, node.args))
         self.kwargs = {str(keyword.arg): parsed(keyword.value) for keyword in node.keywords}
         self.formats = tuple([described_as(text.partition(": ")[2]) for text in described])
@@ -342,8 +345,27 @@ class _Differentiable(_SingleLevelFunction):
     def forward(ctx: Any, program: str, *arrays: Tensor) -> Tensor:
         ctx.program = program
         ctx.save_for_backward(*arrays)
+        ctx.save_for_forward(*arrays)
         result: Tensor = torch.ops.numscorch.run(program, arrays)
         return result
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Tensor | None) -> Tensor:
+        """The tangent of a function that is linear in each operand: the sum of the results with one operand's tangent in its place.
+
+        Raises:
+            UnsupportedError: the function is not linear.
+        """
+        if program_of(ctx.program).name not in LINEAR:
+            raise UnsupportedError(
+                f"a tangent of {ctx.program}: a recorded program takes tangents of {', '.join(LINEAR)} only: use torch.func.jvp outside "
+                "of make_fx and linearize"
+            )
+        arrays = ctx.saved_tensors
+        places = [at for at in program_of(ctx.program).starts if tangents[1 + at] is not None]
+        parts = [torch.ops.numscorch.run(ctx.program, [*arrays[:at], tangents[1 + at], *arrays[at + 1 :]]) for at in places]
+        total: Tensor = reduce(add, parts)
+        return total
 
     @staticmethod
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
@@ -361,7 +383,7 @@ class _Differentiable(_SingleLevelFunction):
 
 
 def _call(program: str, arrays: Sequence[Tensor]) -> Tensor:
-    if torch.is_grad_enabled() and any(array.requires_grad for array in arrays):
+    if (torch.is_grad_enabled() and any(array.requires_grad for array in arrays)) or forward_ad._current_level >= 0:
         with within_transform():
             result: Tensor = _Differentiable.apply(program, *arrays)  # type: ignore[attr-defined]
     else:
@@ -396,7 +418,8 @@ def _gradients_of_batch(
 
 
 def _run(program: str, arrays: Sequence[Tensor]) -> Tensor:
-    return program_of(program).run(arrays)
+    with outside_forward_mode():
+        return program_of(program).run(arrays)
 
 
 def _like(program: str, arrays: Sequence[Tensor]) -> Tensor:
@@ -404,7 +427,8 @@ def _like(program: str, arrays: Sequence[Tensor]) -> Tensor:
 
 
 def _gradients(program: str, wanted: Sequence[int], upstream: Tensor, arrays: Sequence[Tensor]) -> list[Tensor]:
-    return program_of(program).gradients(wanted, upstream, arrays)
+    with outside_forward_mode():
+        return program_of(program).gradients(wanted, upstream, arrays)
 
 
 def _gradients_like(program: str, wanted: Sequence[int], upstream: Tensor, arrays: Sequence[Tensor]) -> list[Tensor]:

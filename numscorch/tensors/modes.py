@@ -43,6 +43,20 @@ def outside_dispatch_modes() -> AbstractContextManager[Any]:
 
 
 @contextmanager
+def _without_level() -> Iterator[None]:
+    level, forward_ad._current_level = forward_ad._current_level, -1
+    try:
+        yield
+    finally:
+        forward_ad._current_level = level
+
+
+def outside_forward_mode() -> AbstractContextManager[Any]:
+    """A context without forward-mode AD, for operators that torch's dispatcher calls without tangents."""
+    return nullcontext() if forward_ad._current_level < 0 else _without_level()
+
+
+@contextmanager
 def outside_modes() -> Iterator[None]:
     """Leave torch.func's transforms, inference mode, and modes that see each operator; new tensors then belong to none of them."""
     with ExitStack() as stack:

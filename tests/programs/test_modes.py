@@ -180,27 +180,48 @@ class PassThrough(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
+RECORDERS: dict[str, Callable[[Any], torch.Tensor]] = {
+    "make_fx": lambda f: make_fx(f)(X)(X),
+    "make_fx of a gradient": lambda f: make_fx(grad(lambda x: f(x).sum()))(X)(X),
+    "make_fx before dispatch": lambda f: make_fx(f, pre_dispatch=True)(X)(X),
+    "functionalize": lambda f: functionalize(f)(X),
+    "jit.trace": lambda f: torch.jit.trace(f, X, check_trace=False)(X),
+}
+REFUSED = {  # kernels that such a mode does not see as operators
+    **dict.fromkeys(("make_fx before dispatch", "functionalize", "jit.trace"), ("evaluate", "mask", "times")),
+}
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::torch.jit.TracerWarning")
 @pytest.mark.parametrize("is_warm", [False, True])
 @pytest.mark.parametrize("name", PRODUCTS)
-def test_tracers_are_refused(name: str, is_warm: bool, interpreted: None) -> None:
+@pytest.mark.parametrize("recorder", RECORDERS)
+def test_recorded_programs_are_right_or_refused(recorder: str, name: str, is_warm: bool, interpreted: None) -> None:
     call, A = PRODUCTS[name], ns.from_torch(D, ns.CSR)
     if name == "plan":
-        plan = ns.plan("ij,jk->ik", A, X)
-        call = plan
+        call = ns.plan("ij,jk->ik", A, X)
     for _ in range(4 * is_warm):
         call(A, X)
     traced = lambda x: as_dense(call(A, x))  # noqa: E731
-    refusals = "records torch's operators|operators its class computes"
-    for kind in ("real", "fake"):
-        with pytest.raises(ns.UnsupportedError, match=refusals):
-            make_fx(traced, tracing_mode=kind)(X)
-    for tracer in (lambda: make_fx(traced, pre_dispatch=True)(X), lambda: functionalize(traced)(X)):
+    expected = traced(X) if "gradient" not in recorder else grad(lambda x: traced(x).sum())(X)
+    if name in REFUSED.get(recorder, ()):
         with pytest.raises(ns.UnsupportedError, match=r"records torch's operators.*torch\.compile"):
-            tracer()
-    with FakeTensorMode(allow_non_fake_inputs=True) as mode, pytest.raises(ns.UnsupportedError, match=refusals):
-        traced(mode.from_tensor(X))
+            RECORDERS[recorder](traced)
+    else:
+        torch.testing.assert_close(RECORDERS[recorder](traced), expected)
+
+
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_fake_tensors_have_the_shapes_of_results(name: str, interpreted: None) -> None:
+    call, A = PRODUCTS[name], ns.from_torch(D, ns.CSR)
+    if name == "plan":
+        call = ns.plan("ij,jk->ik", A, X)
+    with FakeTensorMode() as mode:
+        result = as_dense(call(A, mode.from_tensor(X)))
+        assert mode.is_our_fake(result)
+    assert result.shape == as_dense(call(A, X)).shape
     with pytest.raises(ns.UnsupportedError):
-        traced(X.to("meta"))
+        as_dense(call(A, X.to("meta")))
 
 
 @pytest.mark.parametrize("entries", [0, 1 << 20])
