@@ -222,6 +222,22 @@ def _with_gradient(result: Tensor, values: Tensor, total: Callable[[Tensor], Ten
 # ---- through a kernel
 
 
+def _rebuilt(pattern: Pattern | None, values: Tensor) -> SparseTensor | Tensor:
+    """An operand, or a result, from its values."""
+    if pattern is None:
+        return values
+    if values.is_contiguous() and not (values.is_neg() or values.is_conj() or values._is_zerotensor()):
+        return SparseTensor.trusted(pattern, values)
+    return SparseTensor(pattern, values)
+
+
+@lru_cache(maxsize=1024)
+def _stretched(subscripts: Subscripts, shapes: tuple[tuple[int, ...], ...]) -> tuple[frozenset[str], ...]:
+    """For each operand, the indices along which it has size 1 and is broadcast."""
+    extents, terms = subscripts.sizes(shapes), zip(subscripts.operands, shapes, strict=True)
+    return tuple([frozenset(n for n, size in zip(names, shape, strict=True) if size != extents[n]) for names, shape in terms])
+
+
 class DifferentiableCall(Differentiable):
     """One differentiable call: its request, the operands' patterns, and the result's pattern once known."""
 
@@ -288,12 +304,11 @@ class DifferentiableCall(Differentiable):
 
     def tensor(self, at: int, values: Tensor) -> SparseTensor | Tensor:
         """An operand rebuilt from its values."""
-        pattern = self.patterns[at]
-        return values if pattern is None else SparseTensor(pattern, values)
+        return _rebuilt(self.patterns[at], values)
 
     def of_result(self, values: Tensor) -> SparseTensor | Tensor:
         """A tensor like the result, rebuilt from its values."""
-        return values if self.result is None else SparseTensor(self.result, values)
+        return _rebuilt(self.result, values)
 
     def extents(self) -> dict[str, int]:
         """The size of each index."""
@@ -301,8 +316,7 @@ class DifferentiableCall(Differentiable):
 
     def stretched(self) -> tuple[frozenset[str], ...]:
         """For each operand, the indices along which it has size 1 and is broadcast."""
-        extents, terms = self.extents(), zip(self.request.subscripts.operands, self.shapes, strict=True)
-        return tuple([frozenset(n for n, size in zip(names, shape, strict=True) if size != extents[n]) for names, shape in terms])
+        return _stretched(self.request.subscripts, tuple(self.shapes))
 
     def annihilating(self) -> tuple[int, ...]:
         """The operands whose unstored entries remove a term (in a semiring) or make it 0 (in a product)."""
@@ -341,12 +355,11 @@ class DifferentiableCall(Differentiable):
         """Compute a gradient, or a part of a tangent, with these indices and this shape; return its values in ``pattern``."""
         is_sparse = pattern is not None and not pattern.format.is_full and len(part.kept) == len(names)
         found = self.compute(part.request, inputs, None if is_sparse else "dense")
-        if isinstance(found, Tensor):
+        if isinstance(found, Tensor) and found.shape != tuple(shape):
             sizes = [size if name in part.kept else 1 for name, size in zip(names, shape, strict=True)]
             found = found.reshape(sizes).expand(tuple(shape))  # constant along the other dimensions
         stored = found if pattern is None else as_stored(found, pattern)
-        scale = prod(self.extents()[name] for name in part.repeated)
-        return stored * scale if scale != 1 else stored
+        return stored * prod(self.extents()[name] for name in part.repeated) if part.repeated else stored
 
     def shares(self, result: Tensor, upstream: Tensor, values: Sequence[Tensor]) -> Tensor:
         """Divide the upstream gradient of each maximum or minimum by the number of terms that attain it."""

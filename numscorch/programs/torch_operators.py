@@ -27,7 +27,6 @@ from ..errors import FormatError, UnsupportedError
 from ..frontend.parser import parse_einsum
 from ..frontend.requests import NAMES, einsum_request
 from ..ir.format import Format, as_format
-from ..runtime.confirming import steady
 from ..runtime.plans import keep
 from ..tensors.graph_breaks import TRACED, Shape, Traced
 from ..tensors.modes import outside_dispatch_modes, outside_forward_mode, recorder, recording, within_transform
@@ -125,7 +124,8 @@ class Program:
         self.formats = tuple([described_as(text.partition(": ")[2]) for text in described])
         counts = [0 if known is None else array_count(known[0]) for known in self.formats]
         self.starts = tuple([at + sum(counts[:at]) for at in range(len(counts))])
-        self.places = tuple(zip(self.starts, self.formats, strict=True))
+        ends = [start + 1 + count for start, count in zip(self.starts, counts, strict=True)]
+        self.slots = tuple(zip(self.starts, ends, self.formats, strict=True))
         dtype, _, target = result.partition(" ")
         self.dtype: torch.dtype = getattr(torch, dtype)
         self.kept = NAMES.index(target) if target and target in NAMES else None
@@ -142,23 +142,18 @@ class Program:
         """The values of sparse operands, and dense operands."""
         return [arrays[at] for at in self.starts]
 
-    def patterns(self, arrays: Sequence[Tensor]) -> list[Pattern | None]:
-        """The patterns of the operands; None for dense ones."""
-        found: list[Pattern | None] = []
-        for at, known in self.places:
-            found.append(None if known is None else pattern_of(known, arrays[at + 1 : at + 1 + array_count(known[0])]))
-        return found
-
     def pattern(self, arrays: Sequence[Tensor]) -> Pattern | None:
         """The pattern of a sparse result."""
         if self.made is not None:
             return pattern_of(self.made, arrays[len(arrays) - array_count(self.made[0]) :])
-        return None if self.kept is None else self.patterns(arrays)[self.kept]
+        return None if self.kept is None else self.operands(arrays)[self.kept].pattern
 
     def operands(self, arrays: Sequence[Tensor]) -> list[Any]:
         """The operands of the call."""
-        pairs = zip(self.values(arrays), self.patterns(arrays), strict=True)
-        return [values if pattern is None else SparseTensor.trusted(pattern, values.contiguous()) for values, pattern in pairs]
+        return [
+            arrays[start] if known is None else SparseTensor.trusted(pattern_of(known, arrays[start + 1 : end]), arrays[start].contiguous())
+            for start, end, known in self.slots
+        ]
 
     def run(self, arrays: Sequence[Tensor]) -> Tensor:
         """The result, or its values if it is sparse.
@@ -166,10 +161,9 @@ class Program:
         Raises:
             UnsupportedError: the result has another pattern than when the program was compiled.
         """
-        with steady():
-            if self.key is not None and (quick := quick_result(self.key, self.operands(arrays))) is not MISSED:
-                return quick.contiguous()
-            result = self.result(arrays)
+        if self.key is not None and (quick := quick_result(self.key, self.operands(arrays))) is not MISSED:
+            return quick.contiguous()
+        result = self.result(arrays)
         return result.clone() if any(result is array for array in arrays) else result.contiguous()
 
     def result(self, arrays: Sequence[Tensor]) -> Tensor:
@@ -188,8 +182,7 @@ class Program:
 
     def gradients(self, wanted: Sequence[int], upstream: Tensor, arrays: Sequence[Tensor]) -> list[Tensor]:
         """The gradients of operands: of dense ones, or of the values of sparse ones."""
-        with steady():
-            found = (self._requested if self.is_contraction else self._recorded)(wanted, upstream, arrays)
+        found = (self._requested if self.is_contraction else self._recorded)(wanted, upstream, arrays)
         pairs = zip(wanted, found, strict=True)
         filled = [torch.zeros_like(arrays[self.starts[at]]) if gradient is None else gradient for at, gradient in pairs]
         return [gradient.clone() if gradient is upstream else gradient.contiguous() for gradient in filled]
@@ -221,18 +214,11 @@ class Program:
         """The floating-point operations of a contraction: 2 for each entry of the largest sparse operand and each index that it lacks."""
         if not self.is_contraction:
             return 0
-        names = parse_einsum(
-            self.args[0], tuple([len(shapes[at]) if known is None else len(known[1]) for at, known in self.places])
-        ).operands
-        sizes = {
-            name: size
-            for term, (at, known) in zip(names, self.places, strict=True)
-            if known is None
-            for name, size in zip(term, shapes[at], strict=True)
-        }
-        counts = [(shapes[at][0], term) for term, (at, known) in zip(names, self.places, strict=True) if known is not None]
-        stored, inner = max(counts)
-        return 2 * stored * prod(size for name, size in sizes.items() if name not in inner)
+        full = [shapes[start] if known is None else known[1] for start, _, known in self.slots]
+        subscripts = parse_einsum(self.args[0], tuple(map(len, full)))
+        terms = zip(subscripts.operands, self.slots, strict=True)
+        stored, names = max((shapes[start][0], names) for names, (start, _, known) in terms if known is not None)
+        return 2 * stored * prod(size for name, size in subscripts.sizes(full).items() if name not in names)
 
     def like(self, arrays: Sequence[Tensor]) -> Tensor:
         """A tensor like the result; sizes may be symbolic."""
@@ -289,6 +275,7 @@ def described(pattern: Pattern) -> str:
     return text_of_shape(pattern.format, pattern.shape)
 
 
+@lru_cache(maxsize=1024)
 def described_as(text: str) -> tuple[Format, tuple[int, ...]] | None:
     """The format and shape of :func:`text_of_shape`; None for dense operands.
 
@@ -314,15 +301,18 @@ def array_count(format: Format) -> int:
     return sum(len(level.arrays) for level in format.levels)
 
 
-_patterns: dict[tuple[Any, ...], tuple[list[weakref.ref[Tensor]], Pattern]] = {}
+_patterns: dict[tuple[int, ...], tuple[list[weakref.ref[Tensor]], Pattern]] = {}
 
 
 def pattern_of(known: tuple[Format, tuple[int, ...]], arrays: Sequence[Tensor]) -> Pattern:
-    """The pattern with these index arrays, cached as long as they live."""
-    key = (*known, *map(id, arrays))
-    entry = _patterns.get(key)
-    if entry is not None and all(ref() is array for ref, array in zip(entry[0], arrays, strict=True)):
-        return entry[1]
+    """The pattern with these index arrays, cached as long as they live; ``known`` is a result of :func:`described_as`."""
+    key = (id(known), *map(id, arrays))
+    if (entry := _patterns.get(key)) is not None:
+        for reference, array in zip(entry[0], arrays, strict=False):  # faster than all()
+            if reference() is not array:
+                break
+        else:
+            return entry[1]
     format, shape = known
     aliases = iter([array.detach() for array in arrays])  # don't keep the tensors alive
     pattern = Pattern(format, shape, tuple(tuple(next(aliases) for _ in level.arrays) for level in format.levels))
