@@ -19,6 +19,7 @@ import time
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -75,7 +76,7 @@ def rows() -> list[Row]:
     """The calls."""
     torch.manual_seed(0)
     A = ns.rand(16, 16, density=0.2, format=ns.CSR)
-    sparse = lambda first, second: ns.nn.SparseLinear(first, second, density=0.1)  # noqa: E731
+    sparse = partial(ns.nn.SparseLinear, density=0.1)
     graph, large = (ns.rand(n, n, density=5 / n, format=ns.CSR) for n in (500, 20_000))
     return [
         Row("A @ X, 16 x 16", Product(), Product(), (torch.rand(16, 16), A), 1, (torch.rand(16, 16), A.to_dense())),
@@ -134,24 +135,22 @@ def measure(row: Row) -> None:
     twin_inputs = row.twin_inputs or row.inputs
     torch.compiler.reset()
     programs = torch.compile(row.sparse, fullgraph=True), torch.compile(row.dense, fullgraph=True)
+    pairs = [*((call, row.inputs) for call in (row.sparse, programs[0])), *((call, twin_inputs) for call in (row.dense, programs[1]))]
     for kind in ("forward", "backward"):
         if kind == "forward":
-            calls: list[Call] = [lambda f=f, i=i: f(*i) for f, i in zip((row.sparse, programs[0]), (row.inputs,) * 2, strict=True)]  # type: ignore[misc]
-            calls += [lambda f=f: f(*twin_inputs) for f in (row.dense, programs[1])]  # type: ignore[misc]
             with torch.no_grad():
-                eager, compiled, dense, dense_compiled = least(calls)
+                eager, compiled, dense, dense_compiled = least([partial(call, *inputs) for call, inputs in pairs])
         else:
-            calls = [with_gradients(call, row.sparse, row.inputs) for call in (row.sparse, programs[0])]
-            calls += [with_gradients(call, row.dense, twin_inputs) for call in (row.dense, programs[1])]
+            modules = (row.sparse, row.sparse, row.dense, row.dense)
+            calls = [with_gradients(call, module, inputs) for (call, inputs), module in zip(pairs, modules, strict=True)]
             eager, compiled, dense, dense_compiled = least(calls)
         if row.name.startswith("A @ X"):
             bar = dense_compiled + (25 if kind == "forward" else 50)
         else:
             bar = eager if eager >= 500 else eager + max(dense_compiled - dense, 0) + 15 * row.operators * (1 if kind == "forward" else 2)
         missed = "" if compiled <= bar else "missed"
-        print(
-            f"{row.name:30}{kind:10}{eager:10.1f}{compiled:10.1f}{dense:12.1f}{dense_compiled:10.1f}{compiled - dense_compiled:12.1f}{bar:10.1f}  {missed}"
-        )
+        times = f"{eager:10.1f}{compiled:10.1f}{dense:12.1f}{dense_compiled:10.1f}{compiled - dense_compiled:12.1f}{bar:10.1f}"
+        print(f"{row.name:30}{kind:10}{times}  {missed}")
 
 
 def measure_operator() -> None:

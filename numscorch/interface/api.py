@@ -28,7 +28,7 @@ from ..programs.reductions import prepared, reduced
 from ..programs.tracing import TRACERS, holds_traced, traced_call
 from ..sparsifiers.results import einsum_as_statement, evaluate_sparsified, sparsified_einsum
 from ..tensors.distributed import handler_of
-from ..tensors.graph_breaks import TRACED, Traced, traced
+from ..tensors.graph_breaks import TRACED, TracedFunction, traced
 from ..tensors.methods import METHODS
 from ..tensors.modes import dispatch_modes
 from ..tensors.parameter import SparseParameter
@@ -130,7 +130,7 @@ def einsum(
     return dispatched(expr, operands, None, out, expr) if format is None else compute(expr, operands, format, out)
 
 
-TRACED["einsum"] = Traced(einsum)
+TRACED["einsum"] = TracedFunction(einsum)
 
 
 @traced("evaluate")

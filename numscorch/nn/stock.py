@@ -23,7 +23,7 @@ from .sparse_layers import projected, sides_of, unfolded
 M = TypeVar("M", bound=torch.nn.Module)
 
 
-class Entries(PatternModule):
+class ValuesOfWeight(PatternModule):
     """The parametrization of a sparse weight: a function from the values to the SparseTensor. Its buffers are the index arrays."""
 
     NAME, ADOPT = "pattern", "load with assign=True to take over the pattern of the state, and make the optimizer afterwards"
@@ -108,7 +108,7 @@ def sparse_weight(module: M, name: str, A: SparseTensor) -> M:
             "ns.nn.SparseLinear instead"
         )
     module.register_parameter(name, torch.nn.Parameter(A.values.detach(), weight.requires_grad))
-    register_parametrization(module, name, Entries(A.pattern), unsafe=True)
+    register_parametrization(module, name, ValuesOfWeight(A.pattern), unsafe=True)
     stock: Any = module
     if _take_state not in [hook.hook for hook in stock._load_state_dict_pre_hooks.values()]:
         stock.register_load_state_dict_pre_hook(_take_state)
@@ -154,7 +154,7 @@ def _take_state(
 ) -> None:
     """Hook of ``load_state_dict``: take dense weights of the stock module, and with ``assign=True`` the patterns of the state."""
     for name, held in getattr(module, "parametrizations", {}).items():
-        if isinstance(entries := held[0], Entries):
+        if isinstance(entries := held[0], ValuesOfWeight):
             inside, before = f"{prefix}parametrizations.{name}.", entries.pattern
             take_dense(state, f"{prefix}{name}", f"{inside}original", before, unexpected_keys)
             if metadata.get(ASSIGN) and not entries.take_pattern(state, f"{inside}0.", metadata) and entries.pattern is not before:

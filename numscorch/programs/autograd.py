@@ -85,8 +85,8 @@ class _Through(torch.autograd.Function):
         *values, result = ctx.saved_tensors
 
         def tangent(*tangents: Tensor | None) -> list[Tensor]:
-            found = ctx.call.tangent(values, result, tangents)
-            return [torch.zeros_like(result) if found is None else found]
+            moved = ctx.call.tangent(values, result, tangents)
+            return [torch.zeros_like(result) if moved is None else moved]
 
         is_batched = any(t is not None and is_legacy_batchedtensor(t) for t in tangents)
         return (_of_batch(tangent, tangents[1:]) if is_batched else tangent(*tangents[1:]))[0]
@@ -99,16 +99,16 @@ def _of_batch(function: Callable[..., Sequence[Tensor | None]], tensors: Sequenc
     """
     level = torch._C._vmapmode_increment_nesting() - 1
     torch._C._vmapmode_decrement_nesting()
-    found: list[Tensor | None] = []
+    results: list[Tensor | None] = []
     batched = [t is not None and is_legacy_batchedtensor(t) for t in tensors]
 
     def of_row(*row: Tensor | None) -> dict[int, Tensor]:
-        found[:] = function(*row)
-        return {at: tensor for at, tensor in enumerate(found) if tensor is not None}
+        results[:] = function(*row)
+        return {at: tensor for at, tensor in enumerate(results) if tensor is not None}
 
     plain = [torch._remove_batch_dim(t, level, 0, 0) if b else t for t, b in zip(tensors, batched, strict=True)]
     rows = torch.func.vmap(of_row, tuple([0 if b else None for b in batched]))(*plain)
-    return [torch._add_batch_dim(rows[at].contiguous(), 0, level) if at in rows else None for at in range(len(found))]
+    return [torch._add_batch_dim(rows[at].contiguous(), 0, level) if at in rows else None for at in range(len(results))]
 
 
 class _Transformed(_Through):

@@ -276,8 +276,8 @@ class DifferentiableCall(Differentiable):
 
     def tangent(self, values: Sequence[Tensor], result: Tensor, tangents: Sequence[Tensor | None]) -> Tensor | None:
         """The tangent of the result, or of its values if it is sparse: the sum of the parts that the operands' tangents cause."""
-        found = [self.part_of_tangent(at, t, values, result) for at, t in enumerate(tangents) if t is not None]
-        parts = [part for part in found if part is not None]
+        computed = [self.part_of_tangent(at, t, values, result) for at, t in enumerate(tangents) if t is not None]
+        parts = [part for part in computed if part is not None]
         if not parts:
             return None
         total = reduce(add, parts)
@@ -292,8 +292,8 @@ class DifferentiableCall(Differentiable):
             return None
         moved = self.tensor(at, tangent)
         if part.request is self.request:
-            found = self.compute(part.request, [moved if k == at else self.tensor(k, v) for k, v in enumerate(values)], self.format)
-            return found if self.result is None else as_stored(found, self.result)
+            computed = self.compute(part.request, [moved if k == at else self.tensor(k, v) for k, v in enumerate(values)], self.format)
+            return computed if self.result is None else as_stored(computed, self.result)
         inputs = [moved, *[self.of_result(result)] * self.keeps_result, *self.read_by(part, values, tangent.dtype)]
         if is_sparse:
             inputs.append(self.of_result(result.detach()))
@@ -354,11 +354,11 @@ class DifferentiableCall(Differentiable):
     ) -> Tensor:
         """Compute a gradient, or a part of a tangent, with these indices and this shape; return its values in ``pattern``."""
         is_sparse = pattern is not None and not pattern.format.is_full and len(part.kept) == len(names)
-        found = self.compute(part.request, inputs, None if is_sparse else "dense")
-        if isinstance(found, Tensor) and found.shape != tuple(shape):
+        computed = self.compute(part.request, inputs, None if is_sparse else "dense")
+        if isinstance(computed, Tensor) and computed.shape != tuple(shape):
             sizes = [size if name in part.kept else 1 for name, size in zip(names, shape, strict=True)]
-            found = found.reshape(sizes).expand(tuple(shape))  # constant along the other dimensions
-        stored = found if pattern is None else as_stored(found, pattern)
+            computed = computed.reshape(sizes).expand(tuple(shape))  # constant along the other dimensions
+        stored = computed if pattern is None else as_stored(computed, pattern)
         return stored * prod(self.extents()[name] for name in part.repeated) if part.repeated else stored
 
     def shares(self, result: Tensor, upstream: Tensor, values: Sequence[Tensor]) -> Tensor:

@@ -54,12 +54,12 @@ def as_operator(name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     # Dynamo guards the identity of objects that are arguments themselves, and refuses them in tuples
     objects: list[Any] = [*(o.pattern for o in operands if isinstance(o, SparseTensor)), *formats]
     is_sparse, dtypes = tuple([isinstance(o, SparseTensor) for o in operands]), tuple([o.dtype for o in operands])
-    kind, text, place, value = _outcome(name, places, named, is_sparse, sizes, dtypes, *objects)
+    kind, text, place, value, name_of_pattern = _outcome(name, places, named, is_sparse, sizes, dtypes, *objects)
     if kind == "aside":
         return outside(TRACED[name].function, value, args, kwargs)
     if kind == "dense":
         return _called(text, operands, [])
-    pattern = objects[0].successors[text] if place < 0 else operands[place].pattern
+    pattern = getattr(objects[0].successors, name_of_pattern) if place < 0 else operands[place].pattern
     values = [operand._values if isinstance(operand, SparseTensor) else operand for operand in operands]
     if kind == "values":
         given = {key: _refilled(value, values) for key, value in named}
@@ -138,11 +138,11 @@ def _outcome(
     sizes: tuple[tuple[int | None, ...], ...],
     dtypes: tuple[torch.dtype, ...],
     *objects: Any,
-) -> tuple[str, str, int, Any]:
+) -> tuple[str, str, int, Any, str]:
     """How the program computes the call.
 
-    A kind, the text of the operator, the operand that has the result's pattern (-1 if none has), and: for views the operand with the
-    values, for calls outside of the program a reason.
+    A kind, the text of the operator, the operand that has the result's pattern (-1 if none has), for views the operand with the values
+    and for calls outside of the program a reason, and the attribute of the first pattern's successors that has the result's pattern.
 
     Kinds are dense and sparse (results of the operator), values (of torch's function), view, and aside.
     """
@@ -161,9 +161,9 @@ def _outcome(
             except Exception as error:
                 reason = reason or f"{type(error).__name__}: {error}"
         else:
-            return "aside", "", -1, reason
+            return _aside(reason)
         if not isinstance(result, SparseTensor | Tensor) or (isinstance(result, Tensor) and result.layout is not torch.strided):
-            return "aside", "", -1, f"its result is a {type(result).__name__}"
+            return _aside(f"its result is a {type(result).__name__}")
         is_symbolic = any(None in shape for shape in sizes)
         described_operands = [f"{letter}: {'dense' if p is None else described(p)}" for letter, p in zip(NAMES, patterns, strict=False)]
         shown = [*map(printed, args), *(f"{key}={printed(value)}" for key, value in kwargs)]
@@ -172,10 +172,14 @@ def _outcome(
         head = "; ".join([*described_operands, dtype])
         if isinstance(result, Tensor):
             if is_symbolic and TRACED[name].shape is None:
-                return "aside", "", -1, "sizes are symbolic"
+                return _aside("sizes are symbolic")
             shape = "" if is_symbolic else f" {'x'.join(map(str, result.shape)) or 'scalar'}"
-            return "dense", f"{head}{shape}{call}", -1, None
+            return "dense", f"{head}{shape}{call}", -1, None, ""
         return _sparse_outcome(name, head, call, result, operands, is_symbolic)
+
+
+def _aside(reason: str) -> tuple[str, str, int, Any, str]:
+    return "aside", "", -1, reason, ""
 
 
 def _example(pattern: Pattern | None, sizes: tuple[int | None, ...], dtype: torch.dtype, unknown: int) -> Any:
@@ -188,26 +192,25 @@ def _example(pattern: Pattern | None, sizes: tuple[int | None, ...], dtype: torc
 
 def _sparse_outcome(
     name: str, head: str, call: str, result: SparseTensor, operands: Sequence[Any], is_symbolic: bool
-) -> tuple[str, str, int, Any]:
+) -> tuple[str, str, int, Any, str]:
     """The outcome of a call with a sparse result; its text consists of ``head``, the result's pattern and ``call``."""
     sparse = [at for at, operand in enumerate(operands) if isinstance(operand, SparseTensor)]
     if not all(isinstance(o, SparseTensor) or o.dtype.is_floating_point or o.dtype.is_complex for o in operands) or not sparse:
-        return "aside", "", -1, "the entries of its result depend on indices or masks"
+        return _aside("the entries of its result depend on indices or masks")
     first = operands[sparse[0]].pattern
     same = [at for at in sparse if operands[at].pattern is result.pattern]
     kept = same or [at for at in sparse if operands[at].pattern.stores_as(result.pattern)]
     place = kept[0] if kept else -1
     is_at_values = all(o.pattern is first if isinstance(o, SparseTensor) else not o.ndim for o in operands) and not has_gaps(first)
     if same and is_at_values and TRACED[name].at_values is not None:
-        return "values", "", place, None
+        return "values", "", place, None, ""
     text = f"{head} {NAMES[place] if kept else f'{described(result.pattern)} with {result.pattern.nnz}'}{call}"
-    if not kept:
-        first.successors[text] = result.pattern
+    successor = "" if kept else first.successors.add(text, result.pattern)
     memory = result._values.data_ptr(), len(result._values)
     views = [at for at in sparse if memory[0] and (operands[at]._values.data_ptr(), len(operands[at]._values)) == memory]
     if views:
-        return "view", text, place, views[0]
-    return ("aside", "", -1, "sizes are symbolic") if is_symbolic and not kept else ("sparse", text, place, None)
+        return "view", text, place, views[0], successor
+    return _aside("sizes are symbolic") if is_symbolic and not kept else ("sparse", text, place, None, successor)
 
 
 # ---- einsum

@@ -28,7 +28,7 @@ from ..frontend.parser import parse_einsum
 from ..frontend.requests import NAMES, einsum_request
 from ..ir.format import Format, as_format
 from ..runtime.plans import keep
-from ..tensors.graph_breaks import TRACED, Shape, Traced
+from ..tensors.graph_breaks import TRACED, Shape, TracedFunction
 from ..tensors.modes import outside_dispatch_modes, outside_forward_mode, recorder, recording, within_transform
 from ..tensors.pattern import Pattern
 from ..tensors.sparse_tensor import SparseTensor
@@ -65,7 +65,7 @@ def printed(value: Any) -> str:
 
 
 def parsed(node: ast.expr) -> Any:
-    """The argument that a part of a text denotes: an :class:`Operand` for a letter.
+    """The argument that a part of a text denotes: an :class:`Place` for a letter.
 
     Raises:
         UnsupportedError: the text has another expression.
@@ -74,7 +74,7 @@ def parsed(node: ast.expr) -> Any:
         case ast.Name(id=name) if name in LITERALS:
             return LITERALS[name]
         case ast.Name(id=name):
-            return Operand(NAMES.index(name))
+            return Place(NAMES.index(name))
         case ast.Attribute(value=ast.Name(id="torch"), attr=name):
             return getattr(torch, name)
         case ast.List(elts=members):
@@ -94,13 +94,13 @@ def parsed(node: ast.expr) -> Any:
         ) from error
 
 
-class Operand(int):
+class Place(int):
     """The number of an operand in the arguments of a call."""
 
 
 def filled(value: Any, operands: Sequence[Any]) -> Any:
     """The argument with its operands."""
-    if type(value) is Operand:
+    if type(value) is Place:
         return operands[value]
     return type(value)([filled(member, operands) for member in value]) if type(value) in (list, tuple) else value
 
@@ -182,8 +182,8 @@ class Program:
 
     def gradients(self, wanted: Sequence[int], upstream: Tensor, arrays: Sequence[Tensor]) -> list[Tensor]:
         """The gradients of operands: of dense ones, or of the values of sparse ones."""
-        found = (self._requested if self.is_contraction else self._recorded)(wanted, upstream, arrays)
-        pairs = zip(wanted, found, strict=True)
+        computed = (self._requested if self.is_contraction else self._recorded)(wanted, upstream, arrays)
+        pairs = zip(wanted, computed, strict=True)
         filled = [torch.zeros_like(arrays[self.starts[at]]) if gradient is None else gradient for at, gradient in pairs]
         return [gradient.clone() if gradient is upstream else gradient.contiguous() for gradient in filled]
 
@@ -252,7 +252,7 @@ def _contract(expr: str, *operands: Any, format: str | None = None) -> Any:
     return compute(expr, operands, format)
 
 
-TRACED["contract"] = Traced(_contract, lambda expr, *shapes, format=None: contraction_shape(expr, *shapes))
+TRACED["contract"] = TracedFunction(_contract, lambda expr, *shapes, format=None: contraction_shape(expr, *shapes))
 
 
 @lru_cache(maxsize=1024)
@@ -366,8 +366,8 @@ class _Differentiable(_SingleLevelFunction):
         starts = program.starts
         wanted = [at for at, start in enumerate(starts) if ctx.needs_input_grad[1 + start]]
         gradients: list[Tensor | None] = [None] * len(ctx.needs_input_grad)
-        found = torch.ops.numscorch.gradients(ctx.program, wanted, upstream, arrays)
-        for at, gradient in zip(wanted, found, strict=True):
+        computed = torch.ops.numscorch.gradients(ctx.program, wanted, upstream, arrays)
+        for at, gradient in zip(wanted, computed, strict=True):
             gradients[1 + starts[at]] = gradient
         return tuple(gradients)
 
@@ -403,8 +403,8 @@ def _gradients_of_batch(
 ) -> tuple[list[Tensor], list[int]]:
     """The gradients for a batch, row by row."""
     rows = _rows([in_dims[2], *in_dims[3]], info.batch_size, [upstream, *arrays])
-    found = [torch.ops.numscorch.gradients(program, wanted, first, others) for first, *others in rows]
-    return [torch.stack(column) for column in zip(*found, strict=True)], [0] * len(wanted)
+    computed = [torch.ops.numscorch.gradients(program, wanted, first, others) for first, *others in rows]
+    return [torch.stack(column) for column in zip(*computed, strict=True)], [0] * len(wanted)
 
 
 def _run(program: str, arrays: Sequence[Tensor]) -> Tensor:

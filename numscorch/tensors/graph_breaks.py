@@ -22,7 +22,7 @@ class Shape(tuple[Any, ...]):
     __slots__ = ()
 
 
-class Traced(NamedTuple):
+class TracedFunction(NamedTuple):
     """A function that compiled programs call as an operator.
 
     Attributes:
@@ -37,7 +37,7 @@ class Traced(NamedTuple):
     at_values: Callable[..., Any] | None = None
 
 
-TRACED: dict[str, Traced] = {}  # by the names that programs have
+TRACED: dict[str, TracedFunction] = {}  # by the names that programs have
 
 
 def graph_break(function: F) -> F:
@@ -55,11 +55,11 @@ def graph_break(function: F) -> F:
 def traced(name: str, shape: Callable[..., Any] | None = None, at_values: Callable[..., Any] | None = None) -> Callable[[F], F]:
     """Decorate a function that compiled and recorded programs call as an operator; ``name`` is its name in their texts.
 
-    See :class:`Traced`. Calls with arguments that no operator can take are graph breaks.
+    See :class:`TracedFunction`. Calls with arguments that no operator can take are graph breaks.
     """
 
     def decorated(function: F) -> F:
-        TRACED[name] = Traced(function, shape, at_values)
+        TRACED[name] = TracedFunction(function, shape, at_values)
 
         @wraps(function)
         def call(*args: Any, **kwargs: Any) -> Any:

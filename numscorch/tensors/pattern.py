@@ -30,6 +30,16 @@ LEAST_SPREAD = 1 / 64  # rows that are chosen may also be shorter than the avera
 INDEX_DTYPES = {torch.int32: "int32", torch.int64: "int64"}
 
 
+class Successors:
+    """Patterns as attributes, which torch's guards check one by one; Dynamo would read a dictionary only once."""
+
+    def add(self, text: str, pattern: Pattern) -> str:
+        """Keep the pattern of the call with this text; return the name of its attribute."""
+        name = f"of {text}"
+        setattr(self, name, pattern)
+        return name
+
+
 class Pattern:
     """Format, shape and index arrays of a sparse tensor.
 
@@ -46,8 +56,7 @@ class Pattern:
         counts: number of positions in each level; the last one is the number of values.
         kind: a number, valid in this process. Patterns with equal numbers differ, for the compiler, in their shapes only.
         signature: a number like ``kind`` that also distinguishes shapes.
-        successors: patterns of results, by the texts of calls in compiled programs. Its keys are texts, so that torch's guards check
-            single entries.
+        successors: patterns of results of calls in compiled programs.
     """
 
     __slots__ = (
@@ -77,7 +86,7 @@ class Pattern:
             self.arrays = tuple([tuple(map(lasting, level)) for level in self.arrays])
         self.index_dtype = self._index_dtype() if index_dtype is None else index_dtype
         self.derived: dict[Hashable, Any] = {}
-        self.successors: dict[str, Pattern] = {}
+        self.successors = Successors()
 
     counts: tuple[int, ...]
     kind: int

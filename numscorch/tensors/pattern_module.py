@@ -194,8 +194,8 @@ class PatternModule(torch.nn.Module):
         """
         arrays = {key.removeprefix(prefix): array for key, array in state.items() if key.startswith(f"{prefix}level")}
         saved, facts = state.get(f"{prefix}_extra_state"), metadata
-        own = self._description.state
-        if saved is not None and not (isinstance(saved, torch.Tensor) and saved.dtype is own.dtype and torch.equal(saved, own)):
+        described = self._description.state
+        if saved is not None and not (isinstance(saved, torch.Tensor) and saved.dtype is described.dtype and torch.equal(saved, described)):
             facts = facts_of(saved) | dict(metadata)
         clash = self._clash(arrays, state.get(f"{prefix}values"), facts)
         if not clash or not metadata.get(ASSIGN) or tuple(facts.get("shape", self.pattern.shape)) != self.pattern.shape:
@@ -240,8 +240,8 @@ class PatternModule(torch.nn.Module):
             FormatError: the shape or the format differs.
             OperandError: the state is not a shape and a format.
         """
-        own = self._description.state
-        if state is not own and (facts := facts_of(state)) != facts_of(own):
+        described = self._description.state
+        if state is not described and (facts := facts_of(state)) != facts_of(described):
             raise FormatError(f"the state has a weight of shape {facts['shape']} in {facts['format']}, not {self!r}; {self.ADOPT}")
 
 
@@ -271,8 +271,8 @@ def _equal(array: torch.Tensor, stored: torch.Tensor) -> bool:
         return True
     if len(array) < SHORT and stored.dtype is array.dtype and stored.device.type == "cpu":
         return torch.equal(array, stored)
-    own, other = as_numpy(array), stored.numpy(force=True)  # NumPy compares long arrays faster
-    return own.shape == other.shape and bool((own == other).all())
+    ours, other = as_numpy(array), stored.numpy(force=True)  # NumPy compares long arrays faster
+    return ours.shape == other.shape and bool((ours == other).all())
 
 
 def _pattern_of(arrays: Mapping[str, torch.Tensor], pattern: Pattern, facts: Mapping[str, Any]) -> Pattern:

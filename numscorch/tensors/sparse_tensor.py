@@ -14,7 +14,7 @@ from ..errors import FormatError, MissingError, OperandError, RangeError, SizeEr
 from ..ir.format import Format, as_format, dense
 from .arrays import as_integers, as_tensor, check_values
 from .dynamo import constant
-from .graph_breaks import TRACED, Traced, graph_break, traced
+from .graph_breaks import TRACED, TracedFunction, graph_break, traced
 from .ledgers import note
 from .methods import METHODS, OPERATORS as OPERATORS, PythonOperators, StoredValues
 from .packing import coordinates, entry_count
@@ -590,4 +590,4 @@ class SparseTensor(StoredValues, PythonOperators):
         return self.pattern.shape[0]
 
 
-TRACED["permuted"] = Traced(SparseTensor._permuted)
+TRACED["permuted"] = TracedFunction(SparseTensor._permuted)

@@ -121,7 +121,7 @@ def test_only_values_are_parameters_and_index_arrays_are_buffers(interpreted: No
     assert not layer.weight.requires_grad and layer.weight.pattern is A.pattern
     assert layer.weight.values.data_ptr() == A.values.data_ptr()
     assert [key for key, _ in layer.named_buffers()] == ["parametrizations.weight.0.level1_pos", "parametrizations.weight.0.level1_crd"]
-    assert "(0): Entries(CSR, shape=(2, 3), nnz=3)" in repr(layer)
+    assert "(0): ValuesOfWeight(CSR, shape=(2, 3), nnz=3)" in repr(layer)
 
 
 @each
@@ -165,7 +165,7 @@ def test_compiled_and_exported_programs(name: str) -> None:
     torch.testing.assert_close(first(program.module()(*inputs)), expected)
 
 
-class TestStates:
+class TestStockStates:
     def layer(self, seed: int = 0, format: str = "CSR") -> nn.Linear:
         mask = torch.rand(4, 5, generator=generator(seed)) < 0.5
         return sparse_weight(nn.Linear(5, 4), "weight", ns.from_torch(torch.where(mask, torch.randn(4, 5), 0), format))
@@ -331,16 +331,16 @@ class TestPlainAttributes:
                 nn.Parameter(tensor)
 
     def test_a_tensor_that_requires_grad_warns_once(self) -> None:
-        class Net(nn.Module):
+        class StockNet(nn.Module):
             def __init__(self, A: Any):
                 super().__init__()
                 self.mask = A.detach()
                 self.weight = A
 
         A = ns.eye(2, format=ns.CSR, requires_grad=True)
-        with pytest.warns(UserWarning, match=r"Net\.weight is a SparseTensor, .*not trained(?s:.*)ns\.nn\.Parameter") as found:
-            Net(A)
-        assert len(found) == 1 and found[0].filename == __file__
+        with pytest.warns(UserWarning, match=r"StockNet\.weight is a SparseTensor, .*not trained(?s:.*)ns\.nn\.Parameter") as loaded:
+            StockNet(A)
+        assert len(loaded) == 1 and loaded[0].filename == __file__
 
     def test_other_tensors_do_not_warn(self) -> None:
         module, A = nn.Module(), ns.eye(2, format=ns.CSR, requires_grad=True)

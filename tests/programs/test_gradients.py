@@ -90,9 +90,9 @@ def compare_tangents(call: Any, operands: Operands, format: ns.Format | None, de
             leaf = forward_ad.make_dual(leaf, torch.from_numpy(numbers.integers(-3, 4, tuple(leaf.shape)).astype(np.float64)))
             inputs[name] = operand.with_values(leaf) if isinstance(operand, ns.SparseTensor) else leaf
             full[name] = as_dense(inputs[name])
-        found, expected = (forward_ad.unpack_dual(as_dense(call(*args))) for args in ((inputs, format), (full, None)))
-    np.testing.assert_allclose(found.primal, expected.primal, err_msg=description)
-    tangents = (torch.zeros_like(dual.primal) if dual.tangent is None else dual.tangent for dual in (found, expected))
+        computed, expected = (forward_ad.unpack_dual(as_dense(call(*args))) for args in ((inputs, format), (full, None)))
+    np.testing.assert_allclose(computed.primal, expected.primal, err_msg=description)
+    tangents = (torch.zeros_like(dual.primal) if dual.tangent is None else dual.tangent for dual in (computed, expected))
     np.testing.assert_allclose(*tangents, rtol=1e-9, atol=1e-9, err_msg=f"tangent of {description}")
 
 

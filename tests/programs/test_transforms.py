@@ -30,7 +30,7 @@ LAYER = torch.nn.Linear(4, 2).double()
 
 
 @dataclass(frozen=True)
-class Program:
+class Pair:
     """A function of a sparse matrix and a dense one, and the same function of dense matrices; unstored entries of ``A`` are 0."""
 
     sparse: Callable[[ns.SparseTensor, Tensor], Any]
@@ -58,24 +58,24 @@ class Layer(torch.nn.Module):
 
 
 PROGRAMS = {
-    "SpMM": Program(lambda A, x: A @ x, lambda A, x: A @ x),
-    "SpMV": Program(lambda A, x: A @ x[:, 0], lambda A, x: A @ x[:, 0]),
-    "sampled product": Program(lambda A, x: ns.einsum("ij,ik,jk->ij", A, x, x), lambda A, x: A * (x @ x.T)),
-    "attention": Program(
+    "SpMM": Pair(lambda A, x: A @ x, lambda A, x: A @ x),
+    "SpMV": Pair(lambda A, x: A @ x[:, 0], lambda A, x: A @ x[:, 0]),
+    "sampled product": Pair(lambda A, x: ns.einsum("ij,ik,jk->ij", A, x, x), lambda A, x: A * (x @ x.T)),
+    "attention": Pair(
         ns.fuse(lambda A, x: torch.softmax(A * (x @ x.T), 1) @ x),
         lambda A, x: masked_softmax(A * (x @ x.T)) @ x,
     ),
-    "elementwise": Program(lambda A, x: torch.relu(A) * 2, lambda A, x: torch.relu(A) * 2),
-    "sum": Program(lambda A, x: A.sum(1), lambda A, x: A.sum(1)),
-    "max": Program(lambda A, x: A.amax(1), lambda A, x: A.amax(1)),
-    "sparse + sparse": Program(lambda A, x: A + B, lambda A, x: A + B.to_dense()),
-    "layer": Program(
+    "elementwise": Pair(lambda A, x: torch.relu(A) * 2, lambda A, x: torch.relu(A) * 2),
+    "sum": Pair(lambda A, x: A.sum(1), lambda A, x: A.sum(1)),
+    "max": Pair(lambda A, x: A.amax(1), lambda A, x: A.amax(1)),
+    "sparse + sparse": Pair(lambda A, x: A + B, lambda A, x: A + B.to_dense()),
+    "layer": Pair(
         lambda A, x: functional_call(layer_of(A), {"0.weight.values": A.values}, (x.T,)),
         lambda A, x: LAYER(torch.tanh(x.T @ A.T)),
     ),
-    "three operands": Program(lambda A, x: ns.einsum("ij,jk,lk->il", A, x, x), lambda A, x: A @ x @ x.T),
-    "transpose": Program(lambda A, x: A.T @ x, lambda A, x: A.T @ x),
-    "masked softmax": Program(lambda A, x: torch.softmax(A, 1), lambda A, x: masked_softmax(A)),
+    "three operands": Pair(lambda A, x: ns.einsum("ij,jk,lk->il", A, x, x), lambda A, x: A @ x @ x.T),
+    "transpose": Pair(lambda A, x: A.T @ x, lambda A, x: A.T @ x),
+    "masked softmax": Pair(lambda A, x: torch.softmax(A, 1), lambda A, x: masked_softmax(A)),
 }
 
 Function = Callable[[Tensor, Tensor], Tensor]
@@ -171,10 +171,10 @@ def test_dual_numbers_and_values_that_require_grad(name: str, interpreted: None)
 
     with forward_ad.dual_level():
         values, x = (forward_ad.make_dual(leaf, tangent) for leaf, tangent in zip(leaves, tangents(leaves), strict=True))
-        found = with_gradients(forward_ad.unpack_dual(as_dense(program.sparse(A.with_values(values), x))).tangent)
+        computed = with_gradients(forward_ad.unpack_dual(as_dense(program.sparse(A.with_values(values), x))).tangent)
     dense = lambda values, x: program.dense(full(A)(values), x)  # noqa: E731
     expected = torch.autograd.functional.jvp(dense, leaves, tangents(leaves), create_graph=True)[1]  # in reverse mode
-    torch.testing.assert_close(found, with_gradients(expected))
+    torch.testing.assert_close(computed, with_gradients(expected))
 
 
 @pytest.mark.parametrize("reduce", ["max_plus", "min_plus", "prod", "max", "min", "mean"])
@@ -196,9 +196,9 @@ def test_one_kernel_computes_a_batch(name: str, format: ns.Format, monkeypatch: 
     monkeypatch.setattr(DifferentiableCall, "run", lambda self, values: runs.append(self.request) or run(self, values))
     program, A = PROGRAMS[name], ns.from_torch(D, format)
     values = torch.stack([A.values * n for n in range(1, 6)])
-    found = vmap(lambda values: as_dense(program.sparse(A.with_values(values), X)))(values)
+    computed = vmap(lambda values: as_dense(program.sparse(A.with_values(values), X)))(values)
     assert len(runs) == len(dict.fromkeys(runs)) <= 2  # a product of three operands is computed in pairs
-    torch.testing.assert_close(found, torch.stack([program.dense(row, X) for row in map(full(A), values)]))
+    torch.testing.assert_close(computed, torch.stack([program.dense(row, X) for row in map(full(A), values)]))
 
 
 def test_a_batch_of_sparse_results_keeps_their_pattern(interpreted: None) -> None:

@@ -75,6 +75,8 @@ EXPRESSIONS: dict[str, Call] = {
     "softmax(A * x) @ x": lambda A, x: torch.softmax(A * x, 1) @ x,
     "A[1:4]": lambda A, x: A[1:4],
     "A[2]": lambda A, x: A[2].to_dense(),
+    "A[1:4] @ A[2:5].T": lambda A, x: A[1:4] @ A[2:5].T,
+    "A @ A.T @ A": lambda A, x: A @ A.T @ A,
     "cat": lambda A, x: torch.cat([A, A]),
     "tril(A)": lambda A, x: torch.tril(A),
     "A * A.numel()": lambda A, x: A * A.numel(),
