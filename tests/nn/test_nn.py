@@ -232,12 +232,12 @@ class TestState:
         assert torch.equal(conv.to_dense().weight, stock.weight)
 
     def test_a_dense_state_of_a_parameter_alone_is_refused_and_the_error_names_from_dense(self) -> None:
-        class Net(torch.nn.Module):
+        class WithParameter(torch.nn.Module):
             def __init__(self, weight: Any):
                 super().__init__()
                 self.scale = weight
 
-        net, dense = Net(ns.nn.Parameter(ns.eye(4, format=ns.CSR))), Net(torch.nn.Parameter(torch.eye(4)))
+        net, dense = WithParameter(ns.nn.Parameter(ns.eye(4, format=ns.CSR))), WithParameter(torch.nn.Parameter(torch.eye(4)))
         for strict in (True, False):
             with pytest.raises(RuntimeError, match=r"is dense in the state, but SparseTensor.*from_dense\(module, sparsifier\)"):
                 net.load_state_dict(dense.state_dict(), strict=strict)
