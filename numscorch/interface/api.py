@@ -30,7 +30,7 @@ from ..sparsifiers.results import einsum_as_statement, evaluate_sparsified, spar
 from ..tensors.distributed import handler_of
 from ..tensors.graph_breaks import TRACED, TracedFunction, traced
 from ..tensors.methods import METHODS
-from ..tensors.modes import dispatch_modes
+from ..tensors.modes import dispatch_modes, recorder
 from ..tensors.parameter import SparseParameter
 from ..tensors.sparse_tensor import SparseTensor
 
@@ -107,11 +107,17 @@ def einsum(
     """
     is_plain = mask is None and schedule is None and sparsifier is None and reduce == "sum"
     if is_compiling() or dispatch_modes():
-        if type(expr) is str and operands and type(operands[0]) not in (list, tuple) and out is None and is_plain:
-            operands = in_autocast(operands) if torch.is_autocast_enabled("cpu") else operands
-            return METHODS["einsum_as_operator"](expr, operands, format)
-        named = {"format": format, "out": out, "reduce": reduce, "mask": mask, "schedule": schedule, "sparsifier": sparsifier}
-        return METHODS["as_operator"]("einsum", (expr, *operands), {key: value for key, value in named.items() if value is not None})
+        given = in_autocast(operands) if torch.is_autocast_enabled("cpu") else operands
+        options = {"format": format, "reduce": reduce, "mask": mask, "schedule": schedule, "sparsifier": sparsifier}
+        if out is not None:
+            if is_compiling():
+                return METHODS["outside"](einsum, "out= changes a tensor", (expr, *operands), {**options, "out": out})
+        elif is_plain and type(expr) is str and operands and type(operands[0]) not in (list, tuple):
+            if (result := METHODS["einsum_as_operator"](expr, given, format)) is not NotImplemented:
+                return result
+        elif is_compiling() or recorder() is not None:
+            stated = {key: value for key, value in options.items() if value is not None}
+            return METHODS["as_operator"]("einsum", (expr, *given), stated)
     if is_plain and format is None and type(expr) is str and (result := quick_result(expr, operands, out)) is not MISSED:
         return result
     call = EinsumCall(expr, operands, format, out, reduce, mask, schedule, sparsifier)

@@ -252,7 +252,7 @@ class GraphInput:
 
 def is_sharded(graph: Any) -> bool:
     """Return whether the graph is distributed over ranks, a ``ShardedSparseTensor``."""
-    return hasattr(graph, "with_halo")
+    return not isinstance(graph, SparseTensor | torch.Tensor) and hasattr(graph, "with_halo")
 
 
 def check_flow(layer: str, flow: object) -> None:

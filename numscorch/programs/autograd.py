@@ -10,6 +10,7 @@ from torch import Tensor
 from torch._C._functorch import is_legacy_batchedtensor, unwrap_if_dead
 from torch.autograd import forward_ad
 
+from ..tensors.dynamo import skipped
 from ..tensors.modes import in_transform
 
 
@@ -62,6 +63,7 @@ class _Through(torch.autograd.Function):
     """A computation as an autograd function of its values."""
 
     @staticmethod
+    @skipped
     def forward(ctx: Any, call: Differentiable, *values: Tensor) -> Tensor:
         result, *saved = call.run(values)
         if forward_ad._current_level >= 0 and result._is_view():
@@ -70,6 +72,7 @@ class _Through(torch.autograd.Function):
         return result
 
     @staticmethod
+    @skipped
     def backward(ctx: Any, upstream: Tensor | None) -> tuple[Tensor | None, ...]:
         needed = ctx.needs_input_grad[1:]
         if upstream is None:  # 0
@@ -81,6 +84,7 @@ class _Through(torch.autograd.Function):
         return (None, *ctx.call.gradients(tensors[: len(needed)], tensors[len(needed) :], upstream, needed))
 
     @staticmethod
+    @skipped
     def jvp(ctx: Any, *tangents: Tensor | None) -> Tensor | None:
         *values, result = ctx.saved_tensors
 
@@ -115,6 +119,7 @@ class _Transformed(_Through):
     """The form of _Through that torch.func requires; each call costs several times as much."""
 
     @staticmethod
+    @skipped
     def forward(call: Differentiable, *values: Tensor) -> Tensor:  # type: ignore[override]
         return call.run(values)[0]
 
@@ -124,6 +129,7 @@ class _Transformed(_Through):
         _save(ctx, call, values, [output] if call.keeps_result else [], output)
 
     @staticmethod
+    @skipped
     def vmap(info: Any, in_dims: tuple[int | None, ...], call: Any, *values: Tensor) -> tuple[Tensor, int]:
         batched = [dim is not None for dim in in_dims[1:]]
         moved = [v if dim is None else v.movedim(dim, 0) for v, dim in zip(values, in_dims[1:], strict=True)]

@@ -52,7 +52,9 @@ def dispatched(expr: str | Request, operands: Sequence[Any], format: Format | st
         return handler.einsum(EinsumCall(expr, tuple(operands), format, out))
     if not is_plain_mode():
         if isinstance(expr, str) and out is None and (dispatch_modes() or recorder() is not None):
-            return METHODS["einsum_as_operator"](expr, operands, format)
+            result = METHODS["einsum_as_operator"](expr, operands, format)
+            if result is not NotImplemented:  # a mode that records nothing sees products with dense results only
+                return result
         check_not_recorded(operands)
         if is_transformed(operands):
             return _compute_with_gradients(_request(expr, operands), operands, format, out)

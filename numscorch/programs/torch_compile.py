@@ -30,8 +30,9 @@ from ..tensors.sparse_tensor import SparseTensor
 from .dense_requests import einsum_text
 from .gradients import attached
 from .pairing import paired
-from .torch_operators import CALL, arrays_of, described, printed, text_of_shape
+from .torch_operators import CALL, FORMAT, NUMBER, OPERAND, arrays_of, described, printed, read_call, text_of_shape
 
+SCALING = ("mul", "div")  # functions whose outcome does not depend on a number among their arguments
 Part = tuple[str, tuple[int, ...]]  # an einsum, and the numbers of its operands; results are numbered after operands
 
 
@@ -48,8 +49,11 @@ def as_operator(name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     """
     operands: list[Any] = []
     formats: list[Format] = []
-    places = _placed(tuple(args), operands, formats)
-    named = tuple([(key, _placed(value, operands, formats)) for key, value in kwargs.items()])
+    numbers: list[Any] | None = [] if name in SCALING else None
+    places = _placed(tuple(args), operands, formats, numbers)
+    named = tuple([(key, _placed(value, operands, formats, numbers)) for key, value in kwargs.items()])
+    if kwargs.get("sparsifier") is not None:
+        return outside(TRACED[name].function, "its entries depend on values", args, kwargs)
     sizes = tuple([() if isinstance(o, SparseTensor) else tuple([_static(size) for size in o.shape]) for o in operands])
     # Dynamo guards the identity of objects that are arguments themselves, and refuses them in tuples
     objects: list[Any] = [*(o.pattern for o in operands if isinstance(o, SparseTensor)), *formats]
@@ -63,37 +67,47 @@ def as_operator(name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     values = [operand._values if isinstance(operand, SparseTensor) else operand for operand in operands]
     if kind == "values":
         given = {key: _refilled(value, values) for key, value in named}
-        return SparseTensor.trusted(pattern, TRACED[name].at_values(*_refilled(places, values), **given))  # type: ignore[misc]
+        positional = _refilled(places, values)
+        if numbers:
+            positional = _refilled(positional, numbers, NUMBER)
+        return SparseTensor.trusted(pattern, TRACED[name].at_values(*positional, **given))  # type: ignore[misc]
     if kind == "view":
         return SparseTensor.trusted(pattern, values[value])
     return SparseTensor.trusted(pattern, _called(text, operands, arrays_of(pattern) if place < 0 else []))
 
 
-def _placed(value: Any, operands: list[Any], formats: list[Format]) -> Any:
-    """The argument with a pair of "$" and a number in the place of each tensor, which is appended to ``operands``.
+def _placed(value: Any, operands: list[Any], formats: list[Format], numbers: list[Any] | None = None) -> Any:
+    """The argument with a mark and a number in the place of each tensor, which is appended to ``operands``, and of each format.
 
-    Formats become pairs with "format", and are appended to ``formats``.
+    With ``numbers``, floats are appended to that list: the outcome does not depend on them, and Dynamo may keep them symbolic.
     """
     if isinstance(value, SparseParameter):
         value = value.tensor
     if isinstance(value, SparseTensor | Tensor):
         operands.append(value)
-        return ("$", len(operands) - 1)
+        return (OPERAND, len(operands) - 1)
     if isinstance(value, Format):
         formats.append(value)
-        return ("format", len(formats) - 1)
+        return (FORMAT, len(formats) - 1)
     if isinstance(value, list):
-        return [_placed(member, operands, formats) for member in value]
-    return tuple([_placed(member, operands, formats) for member in value]) if isinstance(value, tuple) else value
+        return [_placed(member, operands, formats, numbers) for member in value]
+    if isinstance(value, tuple):
+        return tuple([_placed(member, operands, formats, numbers) for member in value])
+    if numbers is not None and isinstance(value, float):
+        numbers.append(value)
+        return (NUMBER, len(numbers) - 1)
+    if isinstance(value, int) and not isinstance(value, bool):
+        return range(value).stop  # Dynamo keeps integers symbolic that differ between calls; this one becomes a constant
+    return value
 
 
-def _refilled(value: Any, operands: Sequence[Any], kind: str = "$") -> Any:
-    """The argument with tensors in the place of their numbers; with formats if ``kind`` is "format"."""
-    if isinstance(value, tuple) and len(value) == 2 and value[0] == kind:
-        return operands[value[1]]
+def _refilled(value: Any, members: Sequence[Any], mark: str = OPERAND) -> Any:
+    """The argument with tensors in the place of their numbers; with formats or numbers for another mark."""
+    if isinstance(value, tuple) and len(value) == 2 and value[0] == mark:
+        return members[value[1]]
     if isinstance(value, list):
-        return [_refilled(member, operands, kind) for member in value]
-    return tuple([_refilled(member, operands, kind) for member in value]) if isinstance(value, tuple) else value
+        return [_refilled(member, members, mark) for member in value]
+    return tuple([_refilled(member, members, mark) for member in value]) if isinstance(value, tuple) else value
 
 
 def _static(size: Any) -> int | None:
@@ -150,9 +164,13 @@ def _outcome(
         remaining = iter(objects)
         patterns: list[Pattern | None] = [next(remaining) if wanted else None for wanted in is_sparse]
         formats = list(remaining)
-        args, kwargs = _refilled(args, formats, "format"), _refilled(kwargs, formats, "format")
+        args = _refilled(_refilled(args, formats, FORMAT), [0.5], NUMBER)
+        kwargs = tuple([(key, _refilled(value, formats, FORMAT)) for key, value in kwargs])
+        if len(is_sparse) > len(NAMES):
+            return _aside(f"it has more than {len(NAMES)} tensors")
         reason = ""
-        stated = [size for shape in sizes for size in shape if size is not None]
+        shapes = [*sizes, *(pattern.shape for pattern in patterns if pattern is not None)]
+        stated = [size for shape in shapes for size in shape if size is not None]
         for unknown in dict.fromkeys([2, *stated]):  # in the place of symbolic sizes, which may have to equal others
             operands = [_example(*fact, unknown) for fact in zip(patterns, sizes, dtypes, strict=True)]
             try:
@@ -169,6 +187,10 @@ def _outcome(
         shown = [*map(printed, args), *(f"{key}={printed(value)}" for key, value in kwargs)]
         dtype = str(result.dtype).removeprefix("torch.")
         call = f" = {name}({', '.join(shown)})"
+        try:
+            read_call(call.removeprefix(" = "))
+        except UnsupportedError as error:
+            return _aside(str(error))
         head = "; ".join([*described_operands, dtype])
         if isinstance(result, Tensor):
             if is_symbolic and TRACED[name].shape is None:
@@ -205,7 +227,8 @@ def _sparse_outcome(
     if same and is_at_values and TRACED[name].at_values is not None:
         return "values", "", place, None, ""
     text = f"{head} {NAMES[place] if kept else f'{described(result.pattern)} with {result.pattern.nnz}'}{call}"
-    successor = "" if kept else first.successors.add(text, result.pattern)
+    others = [str(id(operands[at].pattern)) for at in sparse[1:]]
+    successor = "" if kept else first.successors.add(f"{text} {' '.join(others)}", result.pattern)
     memory = result._values.data_ptr(), len(result._values)
     views = [at for at in sparse if memory[0] and (operands[at]._values.data_ptr(), len(operands[at]._values)) == memory]
     if views:
@@ -241,13 +264,15 @@ def einsum_as_operator(expr: str, operands: Sequence[Any], format: Any) -> Any:
     """Add an einsum to the traced program as an operator."""
     ready = [o if _is_ready(o) else attached(o) for o in operands]
     sparse = tuple([isinstance(o, SparseTensor) for o in ready])
-    if True not in sparse:
+    if True not in sparse and (format is None or format == "dense"):
         return torch.einsum(expr, *ready)
     ranks = tuple([len(o.pattern.shape) if isinstance(o, SparseTensor) else o.ndim for o in ready])
     dtypes = tuple([o._values.dtype if isinstance(o, SparseTensor) else o.dtype for o in ready])
     dtype = _computation_dtype(expr, dtypes, ranks)
     ready = [o if known == dtype else o.to(dtype) for o, known in zip(ready, dtypes, strict=True)]
     if not _is_traceable(expr, ranks, sparse, format):
+        if not torch.compiler.is_compiling() and recorder() is None:
+            return NotImplemented
         name = "einsum" if _has_diagonal(expr, ranks) else "contract"
         return as_operator(name, (expr, *ready), {} if format is None else {"format": format})
     if len(ready) > 2 and (parts := _parts_for(expr, ready)):
@@ -256,7 +281,7 @@ def einsum_as_operator(expr: str, operands: Sequence[Any], format: Any) -> Any:
         expr, reads = parts[-1]
         return einsum_as_operator(expr, [ready[at] for at in reads], format)
     texts = [text_of(o.pattern) if isinstance(o, SparseTensor) else "dense" for o in ready]
-    return _called(_contraction(expr, tuple(texts), dtype), ready, [])
+    return _called(_contraction(expr, ranks, tuple(texts), dtype), ready, [])
 
 
 def _is_ready(operand: Any) -> bool:
@@ -266,8 +291,10 @@ def _is_ready(operand: Any) -> bool:
 
 
 @constant
-def _contraction(expr: str, texts: tuple[str, ...], dtype: torch.dtype) -> str:
+def _contraction(expr: str, ranks: tuple[int, ...], texts: tuple[str, ...], dtype: torch.dtype) -> str:
     letters = NAMES[: len(texts)]
+    if "->" not in expr or not set(" .").isdisjoint(expr):
+        expr = einsum_text(einsum_request(expr, ranks))  # with all indices
     operands = [f"{letter}: {text}" for letter, text in zip(letters, texts, strict=True)]
     return f"{'; '.join([*operands, str(dtype).removeprefix('torch.')])} = contract({expr!r}, {', '.join(letters)}, format='dense')"
 

@@ -29,7 +29,7 @@ from ..frontend.requests import NAMES, einsum_request
 from ..ir.format import Format, as_format
 from ..runtime.plans import keep
 from ..tensors.graph_breaks import TRACED, Shape, TracedFunction
-from ..tensors.modes import outside_dispatch_modes, outside_forward_mode, recorder, recording, within_transform
+from ..tensors.modes import in_transform, is_nested, outside_dispatch_modes, outside_forward_mode, recorder, recording, within_transform
 from ..tensors.pattern import Pattern
 from ..tensors.sparse_tensor import SparseTensor
 from .autograd import gradients_by_autograd
@@ -39,6 +39,7 @@ from .gradients import DifferentiableCall
 
 MOST_PATTERNS = 1 << 10  # cached patterns
 LINEAR = ("contract", "getitem", "mean", "mul", "permuted", "sum", "t", "to_dense")  # functions that are linear in each operand
+OPERAND, FORMAT, NUMBER = "\0operand", "\0format", "\0number"  # marks of arguments, in pairs with their number
 LITERALS = {"inf": float("inf"), "nan": float("nan")}
 
 
@@ -48,12 +49,12 @@ def arrays_of(pattern: Pattern) -> list[Tensor]:
 
 
 def printed(value: Any) -> str:
-    """An argument as text that :func:`parsed` reads; operands are pairs of "$" and a number.
+    """An argument as text that :func:`parsed` reads; operands are pairs of a mark and a number.
 
-    >>> printed((("$", 1), 0.5, [torch.float32, slice(1, None)]))
+    >>> printed(((OPERAND, 1), 0.5, [torch.float32, slice(1, None)]))
     '(B, 0.5, [torch.float32, slice(1, None, None)])'
     """
-    if isinstance(value, tuple) and len(value) == 2 and value[0] == "$":
+    if isinstance(value, tuple) and len(value) == 2 and value[0] == OPERAND:
         return NAMES[value[1]]
     if isinstance(value, list):
         return f"[{', '.join(map(printed, value))}]"
@@ -81,6 +82,8 @@ def parsed(node: ast.expr) -> Any:
             return list(map(parsed, members))
         case ast.Tuple(elts=members):
             return tuple(map(parsed, members))
+        case ast.UnaryOp(op=ast.USub(), operand=ast.Name(id=name)) if name in LITERALS:
+            return -LITERALS[name]
         case ast.Call(func=ast.Name(id="slice"), args=members):
             return slice(*map(parsed, members))
         case ast.Call(func=ast.Name(id="Format"), args=[ast.Constant(value=str(text))]):
@@ -98,11 +101,39 @@ class Place(int):
     """The number of an operand in the arguments of a call."""
 
 
+def read_call(text: str) -> tuple[str, tuple[Any, ...], dict[str, Any]]:
+    """The name of a traced function, and its arguments.
+
+    Raises:
+        UnsupportedError: the text has another function, or an argument that cannot be read.
+    """
+    try:
+        node = ast.parse(text, mode="eval").body
+    except SyntaxError:
+        node = None
+    if not isinstance(node, ast.Call) or (name := ast.unparse(node.func)) not in TRACED:
+        raise UnsupportedError(f"a program has the call {text!r}, which this version of numscorch does not have: compile it again")
+    return name, tuple(map(parsed, node.args)), {str(keyword.arg): parsed(keyword.value) for keyword in node.keywords}
+
+
 def filled(value: Any, operands: Sequence[Any]) -> Any:
     """The argument with its operands."""
     if type(value) is Place:
         return operands[value]
     return type(value)([filled(member, operands) for member in value]) if type(value) in (list, tuple) else value
+
+
+def apart(results: Sequence[Tensor], inputs: Sequence[Tensor]) -> list[Tensor]:
+    """The results in memory of their own, contiguous: torch may use the memory of inputs again."""
+    taken = {tensor.untyped_storage().data_ptr() for tensor in inputs}
+    separate = []
+    for result in results:
+        kept = result.contiguous()
+        if kept.numel() and kept.untyped_storage().data_ptr() in taken:
+            kept = kept.clone()
+        taken.add(kept.untyped_storage().data_ptr())
+        separate.append(kept)
+    return separate
 
 
 class Program:
@@ -115,12 +146,8 @@ class Program:
     def __init__(self, text: str):
         head, _, call = text.partition(" = ")
         *described, result = head.split("; ")
-        node = ast.parse(call, mode="eval").body
-        if not isinstance(node, ast.Call) or (name := ast.unparse(node.func)) not in TRACED:
-            raise UnsupportedError(f"a program of numscorch has the call {call!r}, which this version does not have: compile it again")
+        name, self.args, self.kwargs = read_call(call)
         self.text, self.name, self.traced, self.is_contraction = text, name, TRACED[name], name == "contract"
-        self.args = tuple(map(parsed, node.args))
-        self.kwargs = {str(keyword.arg): parsed(keyword.value) for keyword in node.keywords}
         self.formats = tuple([described_as(text.partition(": ")[2]) for text in described])
         counts = [0 if known is None else array_count(known[0]) for known in self.formats]
         self.starts = tuple([at + sum(counts[:at]) for at in range(len(counts))])
@@ -164,7 +191,7 @@ class Program:
         if self.key is not None and (quick := quick_result(self.key, self.operands(arrays))) is not MISSED:
             return quick.contiguous()
         result = self.result(arrays)
-        return result.clone() if any(result is array for array in arrays) else result.contiguous()
+        return apart([result], arrays)[0]
 
     def result(self, arrays: Sequence[Tensor]) -> Tensor:
         """The result of the function, which autograd may record."""
@@ -173,7 +200,9 @@ class Program:
         if not isinstance(result, SparseTensor):
             return result
         expected = self.pattern(arrays)
-        if expected is None or not (result.pattern is expected or result.pattern.stores_as(expected)):
+        if expected is None:
+            return result.to_dense()
+        if not (result.pattern is expected or result.pattern.stores_as(expected)):
             raise UnsupportedError(
                 f"{self.text}: the result stores other entries than when the program was compiled: the operands' patterns must not change; "
                 "where they do, call the function outside of the compiled program"
@@ -182,10 +211,9 @@ class Program:
 
     def gradients(self, wanted: Sequence[int], upstream: Tensor, arrays: Sequence[Tensor]) -> list[Tensor]:
         """The gradients of operands: of dense ones, or of the values of sparse ones."""
-        computed = (self._requested if self.is_contraction else self._recorded)(wanted, upstream, arrays)
-        pairs = zip(wanted, computed, strict=True)
-        filled = [torch.zeros_like(arrays[self.starts[at]]) if gradient is None else gradient for at, gradient in pairs]
-        return [gradient.clone() if gradient is upstream else gradient.contiguous() for gradient in filled]
+        computed = (self._requested if self.is_contraction else self._once)(wanted, upstream, arrays)
+        zeros = zip(wanted, computed, strict=True)
+        return apart([torch.zeros_like(arrays[self.starts[at]]) if g is None else g for at, g in zeros], [upstream, *arrays])
 
     def _requested(self, wanted: Sequence[int], upstream: Tensor, arrays: Sequence[Tensor]) -> list[Tensor | None]:
         """The gradients of a contraction, each by its request."""
@@ -194,14 +222,30 @@ class Program:
         call.result = self.pattern(arrays)
         return [call.gradient(at, upstream, values, None) for at in wanted]
 
-    def _recorded(self, wanted: Sequence[int], upstream: Tensor, arrays: Sequence[Tensor]) -> Sequence[Tensor | None]:
+    def recorded(self, wanted: Sequence[int], upstream: Tensor, arrays: Sequence[Tensor]) -> Sequence[Tensor | None]:
         """The gradients of any call: it is computed again, and autograd records it."""
+        places = [self.starts[at] for at in wanted]
+
+        def function(values: Sequence[Tensor]) -> Tensor:
+            given = dict(zip(places, values, strict=True))
+            return self.result([given.get(at, array) for at, array in enumerate(arrays)])
+
+        return gradients_by_autograd(function, [arrays[at] for at in places], upstream, [True] * len(places))
+
+    def _once(self, wanted: Sequence[int], upstream: Tensor, arrays: Sequence[Tensor]) -> Sequence[Tensor | None]:
+        """The gradients of any call, where torch's dispatcher has passed autograd."""
         with recording():
-            leaves = {self.starts[at]: arrays[self.starts[at]].detach().requires_grad_() for at in wanted}
-            result = self.result([leaves.get(at, array) for at, array in enumerate(arrays)])
-            if not result.requires_grad:
-                return [None] * len(wanted)
-            return torch.autograd.grad(result, list(leaves.values()), upstream, allow_unused=True)
+            leaves = [array.detach().requires_grad_(at in [self.starts[k] for k in wanted]) for at, array in enumerate(arrays)]
+            with torch.no_grad():
+                return self.recorded(wanted, upstream, leaves)
+
+    def gradient_text(self, at: int) -> str:
+        """The text of a call that computes the gradient of a contraction; its last operand is the upstream gradient."""
+        head, upstream = self.text.partition(" = ")[0].rpartition("; ")[0], NAMES[len(self.formats)]
+        kept = f" {NAMES[at]}" if self.formats[at] is not None else ""
+        operands = ", ".join(NAMES[: len(self.formats)])
+        dtype = str(self.dtype).removeprefix("torch.")
+        return f"{head}; {upstream}: dense; {dtype}{kept} = gradient({self.args[0]!r}, {at}, {upstream}, {operands})"
 
     def with_batch(self, batched: Collection[int]) -> str:
         """The text of a contraction whose dense operands ``batched`` have one more dimension, the first; so has its result."""
@@ -252,6 +296,16 @@ def _contract(expr: str, *operands: Any, format: str | None = None) -> Any:
     return compute(expr, operands, format)
 
 
+def _gradient(expr: str, at: int, upstream: Tensor, *operands: Any) -> Any:
+    """The gradient of one operand of a contraction, with its pattern if it is sparse; it can be differentiated again."""
+    call = DifferentiableCall(einsum_request(expr, tuple([o.ndim for o in operands])), "dense", operands, compute)
+    values = [o._values if isinstance(o, SparseTensor) else o for o in operands]
+    gradient = call.gradient(at, upstream, values, None)
+    gradient = torch.zeros_like(values[at]) if gradient is None else gradient
+    return SparseTensor(operands[at].pattern, gradient) if isinstance(operands[at], SparseTensor) else gradient
+
+
+TRACED["gradient"] = TracedFunction(_gradient, lambda expr, at, upstream, *shapes: shapes[at])
 TRACED["contract"] = TracedFunction(_contract, lambda expr, *shapes, format=None: contraction_shape(expr, *shapes))
 
 
@@ -301,13 +355,13 @@ def array_count(format: Format) -> int:
     return sum(len(level.arrays) for level in format.levels)
 
 
-_patterns: dict[tuple[int, ...], tuple[list[weakref.ref[Tensor]], Pattern]] = {}
+_patterns: dict[tuple[int, ...], tuple[list[weakref.ref[Tensor]], Pattern, Any]] = {}
 
 
 def pattern_of(known: tuple[Format, tuple[int, ...]], arrays: Sequence[Tensor]) -> Pattern:
     """The pattern with these index arrays, cached as long as they live; ``known`` is a result of :func:`described_as`."""
     key = (id(known), *map(id, arrays))
-    if (entry := _patterns.get(key)) is not None:
+    if (entry := _patterns.get(key)) is not None and entry[2] is known:
         for reference, array in zip(entry[0], arrays, strict=False):  # faster than all()
             if reference() is not array:
                 break
@@ -317,7 +371,7 @@ def pattern_of(known: tuple[Format, tuple[int, ...]], arrays: Sequence[Tensor]) 
     aliases = iter([array.detach() for array in arrays])  # don't keep the tensors alive
     pattern = Pattern(format, shape, tuple(tuple(next(aliases) for _ in level.arrays) for level in format.levels))
     references = [weakref.ref(array, lambda _: _patterns.pop(key, None)) for array in arrays]
-    return keep(_patterns, key, (references, pattern), MOST_PATTERNS)[1]
+    return keep(_patterns, key, (references, pattern, known), MOST_PATTERNS)[1]
 
 
 program_of = lru_cache(maxsize=4096)(Program)
@@ -326,6 +380,9 @@ LIBRARY = torch.library.Library("numscorch", "DEF")
 LIBRARY.define("call(str program, Tensor[] arrays) -> Tensor")  # differentiable, by the other two
 LIBRARY.define("run(str program, Tensor[] arrays) -> Tensor")
 LIBRARY.define("gradients(str program, int[] wanted, Tensor upstream, Tensor[] arrays) -> Tensor[]")
+
+
+CALL = torch.ops.numscorch.call.default
 
 
 class _Differentiable(_SingleLevelFunction):
@@ -360,20 +417,43 @@ class _Differentiable(_SingleLevelFunction):
     @staticmethod
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
         program, arrays = program_of(ctx.program), ctx.saved_tensors
-        if torch.is_grad_enabled() and recorder() is None:  # the gradients may be differentiated again
+        wanted = [at for at, start in enumerate(program.starts) if ctx.needs_input_grad[1 + start]]
+        if not torch.is_grad_enabled():
+            computed = torch.ops.numscorch.gradients(ctx.program, wanted, upstream, arrays)
+        elif recorder() is None:  # the gradients may be differentiated again
             with outside_dispatch_modes():
-                return (None, *gradients_by_autograd(program.result, arrays, upstream, ctx.needs_input_grad[1:]))
-        starts = program.starts
-        wanted = [at for at, start in enumerate(starts) if ctx.needs_input_grad[1 + start]]
+                computed = program.recorded(wanted, upstream, arrays)
+        elif program.is_contraction and program.kept is None and program.made is None:
+            computed = [CALL(program.gradient_text(at), [*arrays, upstream]) for at in wanted]
+        else:
+            with within_transform():
+                computed = _Once.apply(ctx.program, wanted, upstream, *arrays)  # type: ignore[attr-defined]
         gradients: list[Tensor | None] = [None] * len(ctx.needs_input_grad)
-        computed = torch.ops.numscorch.gradients(ctx.program, wanted, upstream, arrays)
         for at, gradient in zip(wanted, computed, strict=True):
-            gradients[1 + starts[at]] = gradient
+            gradients[1 + program.starts[at]] = gradient
         return tuple(gradients)
+
+
+class _Once(_SingleLevelFunction):
+    """Gradients in a recorded program, which cannot be differentiated again."""
+
+    @staticmethod
+    def forward(ctx: Any, program: str, wanted: Sequence[int], upstream: Tensor, *arrays: Tensor) -> tuple[Tensor, ...]:
+        ctx.program = program
+        return tuple(torch.ops.numscorch.gradients(program, wanted, upstream, arrays))
+
+    @staticmethod
+    def backward(ctx: Any, *upstream: Tensor) -> None:
+        raise UnsupportedError(f"second derivatives of {ctx.program} in a recorded or compiled program: compute them outside of it")
 
 
 def _call(program: str, arrays: Sequence[Tensor]) -> Tensor:
     if (torch.is_grad_enabled() and any(array.requires_grad for array in arrays)) or forward_ad._current_level >= 0:
+        if in_transform() and is_nested(arrays):
+            raise UnsupportedError(
+                f"nested derivatives of {program} in a recorded or compiled program: compute the inner one outside of it, for example by "
+                "calling torch.func.grad without torch.compile and make_fx"
+            )
         with within_transform():
             result: Tensor = _Differentiable.apply(program, *arrays)  # type: ignore[attr-defined]
     else:
@@ -395,13 +475,24 @@ def _run_batch(info: Any, in_dims: Any, program: str, arrays: Sequence[Tensor]) 
         text = known.with_batch(batched)
         moved = [array if dim is None else array.movedim(dim, 0) for array, dim in zip(arrays, dims, strict=True)]
         return torch.ops.numscorch.call(text, moved), 0
+    if not info.batch_size:
+        return known.like(_empty_row(dims, arrays))[None][:0], 0
     return torch.stack([torch.ops.numscorch.call(program, row) for row in _rows(dims, info.batch_size, arrays)]), 0
+
+
+def _empty_row(in_dims: Sequence[int | None], arrays: Sequence[Tensor]) -> list[Tensor]:
+    """Zeros like a row of a batch without rows."""
+    pairs = zip(arrays, in_dims, strict=True)
+    return [a if dim is None else a.new_zeros([size for at, size in enumerate(a.shape) if at != dim]) for a, dim in pairs]
 
 
 def _gradients_of_batch(
     info: Any, in_dims: Any, program: str, wanted: Any, upstream: Tensor, arrays: Any
 ) -> tuple[list[Tensor], list[int]]:
     """The gradients for a batch, row by row."""
+    if not info.batch_size:
+        like = _gradients_like(program, wanted, upstream, _empty_row(in_dims[3], arrays))
+        return [gradient[None][:0] for gradient in like], [0] * len(wanted)
     rows = _rows([in_dims[2], *in_dims[3]], info.batch_size, [upstream, *arrays])
     computed = [torch.ops.numscorch.gradients(program, wanted, first, others) for first, *others in rows]
     return [torch.stack(column) for column in zip(*computed, strict=True)], [0] * len(wanted)
@@ -444,4 +535,3 @@ torch.library.register_vmap("numscorch::run", _run_batch, lib=LIBRARY)
 torch.library.register_vmap("numscorch::gradients", _gradients_of_batch, lib=LIBRARY)
 torch.library.register_fake("numscorch::run", _like, lib=LIBRARY)
 torch.library.register_fake("numscorch::gradients", _gradients_like, lib=LIBRARY)
-CALL = torch.ops.numscorch.call.default

@@ -54,7 +54,8 @@ _log = logging.getLogger("numscorch")
 class steady(ContextDecorator):
     """Context in which calls use the cost model's picks, whatever trials found: compiled programs give equal bits at every call."""
 
-    __slots__ = ("token",)
+    def _recreate_cm(self) -> steady:  # each call that it decorates has a token of its own
+        return type(self)()
 
     def __enter__(self) -> None:  # a class, because a generator takes a microsecond more
         self.token = _steady.set(True)

@@ -17,14 +17,21 @@ import sys
 from collections.abc import Callable, Sequence
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Any, TypeVar
 
 import torch
 
 F = TypeVar("F", bound=Callable[..., Any])
+SKIPPED: list[CodeType] = []
 PACKAGE = "torch._dynamo"
 corrected = {"@": False}  # whether the operands of @ keep their order; a dictionary, because other files read it
+
+
+def skipped(function: F) -> F:
+    """Mark a function that autograd calls: Dynamo would compile it, and all that it calls, if it runs within a compiled function."""
+    SKIPPED.append(function.__code__)
+    return function
 
 
 def constant(function: F) -> F:
@@ -47,6 +54,11 @@ def correct() -> None:
     if (operators := getattr(builtin.BuiltinVariable, "_binops", None)) is not None:
         operators().setdefault(operator.matmul, (["__matmul__", "__rmatmul__", "__imatmul__"], operator.imatmul))
     decorators.mark_static_address = _marking(decorators.mark_static_address)
+    frames = torch._C._dynamo.eval_frame
+    if hasattr(frames, "set_code_exec_strategy") and hasattr(frames, "_FrameExecStrategy"):
+        skip = frames._FrameAction.SKIP
+        for code in SKIPPED:
+            frames.set_code_exec_strategy(code, frames._FrameExecStrategy(skip, skip))
     if (overridable := getattr(functions, "get_overridable_functions", None)) is not None:
         overridable().add(torch.sparse.mm)
 

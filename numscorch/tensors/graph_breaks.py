@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 import torch
 
 from .methods import METHODS
-from .modes import dispatch_modes, function_modes, on_cpu
+from .modes import dispatch_modes, function_modes, on_cpu, recorder
 
 DEPENDS = "its result depends on values, or it changes a tensor"
 F = TypeVar("F", bound=Callable[..., Any])
@@ -63,7 +63,7 @@ def traced(name: str, shape: Callable[..., Any] | None = None, at_values: Callab
 
         @wraps(function)
         def call(*args: Any, **kwargs: Any) -> Any:
-            if torch.compiler.is_compiling() or dispatch_modes():
+            if torch.compiler.is_compiling() or (dispatch_modes() and recorder() is not None):
                 return METHODS["as_operator"](name, args, kwargs)
             return on_cpu(function, *args, **kwargs) if function_modes() else function(*args, **kwargs)
 

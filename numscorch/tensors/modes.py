@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import Any, TypeVar
 
@@ -69,6 +69,18 @@ def outside_modes() -> Iterator[None]:
             stack.enter_context(torch.inference_mode(False))
             stack.enter_context(torch.no_grad())
         yield
+
+
+def is_nested(tensors: Iterable[torch.Tensor]) -> bool:
+    """Whether derivatives are nested: a tensor within a transform of torch.func also requires grad, or has a tangent, outside of it."""
+    stack = torch._C._functorch.get_interpreter_stack() or ()
+    if [level.key() for level in stack].count(torch._C._functorch.TransformType.Jvp) > (len(stack) == 1):
+        return len(stack) > 1
+    while wrapped := [tensor for tensor in tensors if is_functorch_wrapped_tensor(tensor)]:
+        tensors = list(map(get_unwrapped, wrapped))
+        if any(tensor.requires_grad for tensor in tensors):
+            return True
+    return False
 
 
 def within_transform() -> AbstractContextManager[Any]:
@@ -193,7 +205,7 @@ def as_if_running() -> Iterator[None]:
     was_compiling = torch.compiler._is_compiling_flag
     torch.compiler._is_compiling_flag = False
     try:
-        with outside_modes(), torch.no_grad(), torch.random.fork_rng(devices=[]):
+        with outside_modes(), torch.random.fork_rng(devices=[]):  # no torch.no_grad(), which torch.export would record
             yield
     finally:
         torch.compiler._is_compiling_flag = was_compiling

@@ -33,9 +33,12 @@ INDEX_DTYPES = {torch.int32: "int32", torch.int64: "int64"}
 class Successors:
     """Patterns as attributes, which torch's guards check one by one; Dynamo would read a dictionary only once."""
 
+    def __init__(self) -> None:
+        self.names: dict[str, str] = {}  # of attributes, by the texts of calls
+
     def add(self, text: str, pattern: Pattern) -> str:
         """Keep the pattern of the call with this text; return the name of its attribute."""
-        name = f"of {text}"
+        name = self.names.setdefault(text, f"pattern{len(self.names)}")
         setattr(self, name, pattern)
         return name
 

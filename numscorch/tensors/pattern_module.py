@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping
+from itertools import chain
 from typing import Any, ClassVar, NamedTuple
 from weakref import WeakValueDictionary
 from zlib import crc32
@@ -15,7 +16,7 @@ from torch.nn.parallel import DistributedDataParallel
 from ..errors import FormatError, NumscorchError, OperandError, PatternWarning
 from ..ir.format import as_format
 from .ledgers import stack_level
-from .modes import as_numpy
+from .modes import as_numpy, innermost
 from .packing import entry_count
 from .pattern import Pattern, named_arrays
 from .sparse_tensor import SparseTensor
@@ -88,7 +89,15 @@ class PatternModule(torch.nn.Module):
 
         Raises:
             FormatError: the new index arrays violate the format.
+            OperandError: ``torch.func.functional_call`` gives index arrays of another pattern.
         """
+        for (name, held), array in zip(self._buffers.items(), chain.from_iterable(self.pattern.arrays), strict=False):
+            if held is not array and (held is None or held.shape != array.shape or not bool((innermost(held) == array).all())):
+                raise OperandError(
+                    f"the buffer {name} of a sparse weight ({self.pattern.format.name}, shape={self.pattern.shape}) was replaced by one with "
+                    "other contents, as by torch.func.functional_call with the state of another pattern: give states of modules that share "
+                    "the pattern"
+                )
         versions = _versions(self.pattern)
         if self._seen[0] == versions:
             return

@@ -168,6 +168,15 @@ def test_layers(name: str, how: str) -> None:
             torch.testing.assert_close(first_output(exported(*inputs)), first_output(layer(*inputs)))
 
 
+@pytest.mark.parametrize("name", ["GCNConv", "SAGEConv", "GINConv", "GATConv"])
+def test_graph_layers_with_a_matrix(name: str) -> None:
+    layer = ns.nn.GINConv(torch.nn.Linear(8, 4)) if name == "GINConv" else getattr(ns.nn, name)(8, 4)
+    program = compiled(layer)
+    for nodes in (6, 9):
+        A = ns.rand(nodes, nodes, density=0.4, format=ns.CSR)
+        check_like_eager(layer, program, (torch.rand(nodes, 8), A.with_values(torch.ones_like(A.values))))
+
+
 PACKAGED = """
 import sys, torch
 if sys.argv[3] == "with":

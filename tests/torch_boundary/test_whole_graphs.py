@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
+from torch.func import grad, hessian, jacrev
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.utils.flop_counter import FlopCounterMode
 
 import numscorch as ns
 
@@ -216,3 +220,133 @@ def test_a_named_kernel_in_the_profiler() -> None:
     with torch.profiler.profile() as profile:
         A @ X
     assert "numscorch: C[i,k] += A[i,j] * B[j,k]" in {event.key for event in profile.key_averages()}
+
+
+def test_second_derivatives_are_right_or_refused() -> None:
+    """Once, programs that are recorded or compiled had second derivatives of 0."""
+    A, x = ns.from_torch(D, ns.CSR), X[0]
+    loss = lambda x: ((A @ x) ** 3).sum()  # noqa: E731
+    for function in (grad(lambda x: grad(loss)(x).sum()), jacrev(grad(loss)), hessian(loss)):
+        with pytest.raises(ns.UnsupportedError, match=r"nested derivatives of .*contract"):
+            make_fx(function)(x)
+        torch.compiler.reset()
+        torch.testing.assert_close(torch.compile(function, backend="aot_eager")(x), function(x))
+    with FlopCounterMode(display=False):
+        (first,) = torch.autograd.grad(loss(leaf := x.clone().requires_grad_()), leaf, create_graph=True)
+        (second,) = torch.autograd.grad(first.square().sum(), leaf)
+    torch.testing.assert_close(second, grad(lambda x: grad(loss)(x).square().sum())(x))
+
+
+def test_results_have_memory_of_their_own() -> None:
+    """Once, Inductor used the memory of a dense tensor again that was a view of another one's values."""
+    A, W = ns.from_torch(D, ns.Format("dd")), torch.ones(6, 2)
+    call = lambda v: A.with_values(v * 2).to_dense() @ W  # noqa: E731
+    torch.testing.assert_close(torch.compile(call)(A.values), 2 * D @ W)
+    B = ns.from_torch(D, ns.CSR)
+    leaves = [B.values.clone().requires_grad_() for _ in range(2)]
+    joined = torch.compile(lambda a, b: torch.cat([B.with_values(a), B.with_values(b)]), fullgraph=True, backend="aot_eager")
+    first, second = torch.autograd.grad(joined(*leaves).values.sum(), leaves)
+    assert first.untyped_storage().data_ptr() != second.untyped_storage().data_ptr()
+
+
+OPTIONS: dict[str, Call] = {
+    "format=": lambda A, x: ns.einsum("ij,jk->ik", A, x, format="CSR"),
+    "format= of dense operands": lambda A, x: ns.einsum("ij,jk->ik", x, x, format=ns.CSR),
+    "an implicit result": lambda A, x: ns.einsum("ij,j", A, x[0]),
+    "a negative infinity": lambda A, x: A + float("-inf"),
+    "many operands": lambda A, x: torch.cat([A] * 30),
+    "a device": lambda A, x: A.new_zeros((3,), device=torch.device("cpu")),
+    "out=": lambda A, x: ns.einsum("ij,j->i", A, x[0], out=torch.zeros(6)) * 1,
+    "sparsifier=": lambda A, x: ns.einsum("ij,jk->ik", A, x, sparsifier=ns.sparsify.magnitude(0.5)),
+    "a reduction": lambda A, x: ns.einsum("ij,jk->ik", A, x, reduce="max_plus"),
+    "autocast": lambda A, x: in_autocast(lambda: ns.einsum("ij,jk->ik", A, x, reduce="max_plus")),
+}
+
+
+def in_autocast(call: Callable[[], torch.Tensor]) -> torch.Tensor:
+    with torch.autocast("cpu"):
+        return call()
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_options_are_not_lost(name: str) -> None:
+    A, call = ns.from_torch(D, ns.CSR), OPTIONS[name]
+    expected, result = call(A, X), torch.compile(call, backend="aot_eager")(A, X)
+    assert type(result) is type(expected) and result.dtype is expected.dtype
+    torch.testing.assert_close(dense(result), dense(expected))
+
+
+def test_numbers_that_change_between_calls() -> None:
+    A = ns.from_torch(D, ns.CSR)
+    for call, numbers in (
+        (lambda A, k: A.diagonal(k), (0, 1, -1, 2)),
+        (lambda A, k: A * k, (1.5, 2.5, -3.5)),
+        (lambda A, k: A + k, (1, 2, 5)),
+    ):
+        torch.compiler.reset()
+        program = torch.compile(call, fullgraph=True, backend="aot_eager")
+        for number in numbers:
+            torch.testing.assert_close(dense(program(A, number)), dense(call(A, number)))
+
+
+def test_second_operands_with_as_many_entries() -> None:
+    """Patterns of results are found by all operands: B and C differ only in where their entries are."""
+    A, B, C = (ns.from_torch(torch.roll(torch.eye(6), shift, 1), ns.CSR) for shift in range(3))
+    program = torch.compile(lambda A, B: A + B, fullgraph=True, backend="aot_eager")
+    for _ in range(3):
+        for other in (B, C):
+            torch.testing.assert_close(program(A, other).to_dense(), (A + other).to_dense())
+    both = torch.compile(lambda A, B, C: (A + B, A + C), fullgraph=True, backend="aot_eager")
+    torch.testing.assert_close([t.to_dense() for t in both(A, B, C)], [(A + B).to_dense(), (A + C).to_dense()])
+
+
+def test_symbolic_sizes_that_equal_those_of_a_pattern() -> None:
+    program = torch.compile(lambda A, x: ns.einsum("ij,ik,jk->ij", A, x, x).sum(), fullgraph=True, dynamic=True, backend="aot_eager")
+    for size in (6, 8, 10):
+        A, x = ns.rand(size, size, density=0.5, format=ns.CSR), torch.rand(size, 3)
+        torch.testing.assert_close(program(A, x), ns.einsum("ij,ik,jk->ij", A, x, x).sum())
+
+
+def test_steps_with_backward_between_graph_breaks() -> None:
+    """Autograd calls numscorch within the compiled function; Dynamo once compiled numscorch itself there, and failed."""
+    layer = torch.nn.Linear(3, 4)
+
+    def step(A: ns.SparseTensor, x: torch.Tensor) -> torch.Tensor:
+        h = layer(x)
+        loss = (torch.softmax(ns.einsum("ij,ik,jk->ij", A, h, h), 1) @ x).square().mean()
+        loss.backward()
+        return loss.detach()
+
+    program = torch.compile(step, backend="aot_eager")
+    for size in (6, 8, 10, 12):
+        A, x = ns.rand(size, size, density=0.5, format=ns.CSR), torch.rand(size, 3)
+        torch.testing.assert_close(program(A, x), step(A, x))
+
+
+def test_a_batch_without_rows() -> None:
+    A = ns.from_torch(D, ns.CSR)
+    for call in (lambda x: A @ x, lambda x: torch.softmax(A * x[0], 1) @ x):
+        assert make_fx(torch.func.vmap(call))(torch.zeros(0, 6, 6))(torch.zeros(0, 6, 6)).shape == (0, 6, 6)
+
+
+@pytest.mark.parametrize("name", ["sum", "A + A", "A * 2", "to_dense", "sampled"])
+def test_exported_programs_load(name: str, tmp_path: Path) -> None:
+    calls: dict[str, Call] = {
+        "sum": lambda A, x: A.sum(1),
+        "A + A": lambda A, x: (A + A) @ x,
+        "A * 2": lambda A, x: (A * 2) @ x,
+        "to_dense": lambda A, x: A.to_dense() @ x,
+        "sampled": lambda A, x: ns.einsum("ij,ik,jk->ij", A, x, x) @ x,
+    }
+
+    class Held(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.A = ns.nn.Parameter(ns.from_torch(D, ns.CSR))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return calls[name](self.A.tensor, x)
+
+    model = Held()
+    torch.export.save(torch.export.export(model, (X,)), tmp_path / "program.pt2")
+    torch.testing.assert_close(torch.export.load(tmp_path / "program.pt2").module()(X), model(X))
