@@ -125,13 +125,13 @@ def filled(value: Any, operands: Sequence[Any]) -> Any:
 
 def apart(results: Sequence[Tensor], inputs: Sequence[Tensor]) -> list[Tensor]:
     """The results in memory of their own, contiguous: torch may use the memory of inputs again."""
-    taken = {tensor.untyped_storage().data_ptr() for tensor in inputs}
+    memories = {tensor.untyped_storage().data_ptr() for tensor in inputs}
     separate = []
     for result in results:
         kept = result.contiguous()
-        if kept.numel() and kept.untyped_storage().data_ptr() in taken:
+        if kept.numel() and kept.untyped_storage().data_ptr() in memories:
             kept = kept.clone()
-        taken.add(kept.untyped_storage().data_ptr())
+        memories.add(kept.untyped_storage().data_ptr())
         separate.append(kept)
     return separate
 

@@ -94,9 +94,9 @@ class PatternModule(torch.nn.Module):
         for (name, held), array in zip(self._buffers.items(), chain.from_iterable(self.pattern.arrays), strict=False):
             if held is not array and (held is None or held.shape != array.shape or not bool((innermost(held) == array).all())):
                 raise OperandError(
-                    f"the buffer {name} of a sparse weight ({self.pattern.format.name}, shape={self.pattern.shape}) was replaced by one with "
-                    "other contents, as by torch.func.functional_call with the state of another pattern: give states of modules that share "
-                    "the pattern"
+                    f"the buffer {name} of a sparse weight ({self.pattern.format.name}, shape={self.pattern.shape}) was replaced by one "
+                    "with other contents, as by torch.func.functional_call with the state of another pattern: give states of modules "
+                    "that share the pattern"
                 )
         versions = _versions(self.pattern)
         if self._seen[0] == versions:
