@@ -38,9 +38,17 @@ def _contiguous(values: torch.Tensor) -> torch.Tensor:
     return values.contiguous()
 
 
-@constant
 def _position_count(pattern: Pattern) -> int:
-    """The number of positions, which Dynamo cannot trace: a pattern counts them at first use."""
+    """The number of positions while torch compiles: Dynamo cannot trace that a pattern counts them at first use.
+
+    The coordinates of a compressed level are as many, so that a program serves other patterns, too.
+    """
+    last = pattern.arrays[-1] if pattern.arrays else ()
+    return last[1].shape[0] if len(last) == 2 else _constant_count(pattern)
+
+
+@constant
+def _constant_count(pattern: Pattern) -> int:
     return pattern.nnz
 
 
