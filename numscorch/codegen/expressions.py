@@ -113,7 +113,8 @@ def _or_zero(condition: LoopExpr | None, value: LoopExpr, expr: Expr, env: Env) 
     """Return the value where the condition holds, and 0 elsewhere."""
     if condition is None:
         return value
-    return call("masked", value, condition) if env.masked else Choose(condition, value, Const(0.0, dtype_of(expr)))
+    is_mask = isinstance(condition, Var) or (isinstance(condition, BinOp) and condition.op in ("&", "|"))
+    return call("masked", value, condition) if env.masked and is_mask else Choose(condition, value, Const(0.0, dtype_of(expr)))
 
 
 def _present(factor: Expr, env: Env) -> LoopExpr:
@@ -171,7 +172,9 @@ def guarded(expr: Expr, env: Env) -> tuple[LoopExpr | None, Env]:
     inner = replace(env, conditions=conditions, assured=tuple(least))
     if env.assured and all(any(chosen <= known for chosen in least) for known in env.assured):
         return None, inner
-    both, either = ("&", "|") if env.masked else ("and", "or")
+    # conditions of outer loops are comparisons, and the operand may be at its end there
+    are_masks = env.masked and all(isinstance(env.conditions[name], Var) for chosen in least for name in chosen)
+    both, either = ("&", "|") if are_masks else ("and", "or")
     return any_of([all_of([env.conditions[name] for name in sorted(chosen)], both) for chosen in least], either), inner
 
 

@@ -366,3 +366,12 @@ def test_the_sign_of_zero_is_part_of_a_number(format: ns.Format | None, numbers:
         result = ns.evaluate(f"R[i,j] = copysign(A[i,j], {number})", A=A)
         full = as_dense(result)
         assert torch.equal(full, torch.copysign(D, number))
+
+
+@pytest.mark.parametrize("format", ["CSR", "DCSR"])
+def test_a_sparse_vector_beside_rows_that_are_merged_without_branches(format: str, interpreted: None) -> None:
+    """Whether the outer loop has an entry of the vector is a truth value, not a mask of bits."""
+    full = torch.tensor([[0.5, 0.0, 0.3], [0.0, 0.7, 0.0]])
+    A, r = ns.from_torch(full, format), ns.from_torch(torch.tensor([0.5, 0.7]), "s")
+    T = A.with_values(torch.ones(3))
+    assert ns.evaluate("y[i] = T[i,j] * (A[i,j] == r[i])", A=A, T=T, r=r, format="dense").tolist() == [1.0, 1.0]
