@@ -21,7 +21,7 @@ from ..errors import UnsupportedError
 from ..frontend.operator_forms import SYNONYMS
 from ..programs.gradients import attached
 from ..programs.results import stored_as
-from ..tensors.dynamo import correct_on_import, corrected
+from ..tensors.dynamo import OVERRIDABLE, correct_on_import, corrected
 from ..tensors.graph_breaks import Shape, graph_break, traced
 from ..tensors.parameter import SparseParameter, unwrapped
 from ..tensors.sparse_tensor import OPERATORS, REFLECTED, TORCH_FUNCTIONS, SparseTensor
@@ -195,6 +195,7 @@ TORCH_FUNCTIONS.update(
         **INITIAL,
     }
 )
+OVERRIDABLE.update(TORCH_FUNCTIONS)
 IN_EXPORT = {"add": "add", "sub": "sub", "mul": "mul", "truediv": "div", "pow": "pow", "matmul": "matmul", "neg": "neg", "abs": "abs"}
 TORCH_FUNCTIONS.update({getattr(operator, name): OPERATORS[ours] for name, ours in IN_EXPORT.items()})  # strict export passes these
 REFLECTED.update({function.__name__: call for function, call in TORCH_FUNCTIONS.items() if function.__name__.startswith("__r")})

@@ -7,7 +7,7 @@ the corrections are made then.
   (torch 2.13), so that ``A @ x`` would become ``x @ A``.
 * It does not call ``__matmul__`` of two objects that are no tensors, as in ``A @ A``.
 * It refuses modules with a buffer that is no tensor, as ``register_buffer("A", A)`` makes them.
-* ``torch.sparse.mm`` is missing in its set of functions that objects can override.
+* ``torch.sparse.mm``, and in some processes others, are missing in its set of functions that objects can override.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ import torch
 
 F = TypeVar("F", bound=Callable[..., Any])
 SKIPPED: list[CodeType] = []
+OVERRIDABLE: set[Any] = set()  # torch's functions that take SparseTensors; filled by the package operators
 PACKAGE = "torch._dynamo"
 corrected = {"@": False}  # whether the operands of @ keep their order; a dictionary, because other files read it
 
@@ -60,7 +61,7 @@ def correct() -> None:
         for code in SKIPPED:
             frames.set_code_exec_strategy(code, frames._FrameExecStrategy(skip, skip))
     if (overridable := getattr(functions, "get_overridable_functions", None)) is not None:
-        overridable().add(torch.sparse.mm)
+        overridable().update(OVERRIDABLE)
 
 
 def _marking(mark: Callable[..., None]) -> Callable[..., None]:
