@@ -26,7 +26,8 @@ import torch
 
 import numscorch as ns
 from numscorch.programs import torch_operators
-from numscorch.programs.torch_operators import CALL, arrays_of, described
+from numscorch.programs.program_texts import described
+from numscorch.programs.torch_operators import CALL, arrays_of
 
 Call = Callable[[], Any]
 ROUNDS, SLICE = 25, 0.02  # seconds of a slice

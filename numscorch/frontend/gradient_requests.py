@@ -123,8 +123,8 @@ def tangent_of(
 ) -> Gradient | None:
     """The request for the part of the result's tangent that an operand's tangent causes; None if it is 0.
 
-    If the result is sparse (``is_sparse``), the tangent has its pattern. The other arguments are those of :func:`gradient_of`. A sum of
-    products is linear in each operand: its own request is returned, and the tangent replaces the operand.
+    ``is_sparse`` says that the result is sparse; the tangent then has the result's pattern. The other arguments are those of
+    :func:`gradient_of`. A sum of products is linear in each operand, so its own request is returned: the tangent replaces the operand.
 
     >>> from .statements import parse_program
     >>> part = parse_program("y[i] = exp(A[i,j]) * x[j]")[0]

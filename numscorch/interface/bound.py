@@ -25,6 +25,7 @@ from ..programs.tracing import TRACERS, holds_traced
 from ..runtime.confirming import watched_plan
 from ..runtime.plans import Plan, known_plan
 from ..tensors.graph_breaks import graph_break
+from ..tensors.methods import METHODS
 from ..tensors.modes import in_transform
 from ..tensors.parameter import unwrapped
 from ..tensors.sparse_tensor import SparseTensor
@@ -147,9 +148,7 @@ class BoundEinsum:
         """The result within a program that torch compiles, computed by einsum."""
         operands = tuple([operand for operand in args if operand is not ABSENT])
         if len(operands) != len(self.operands) or not all(map(_is_match, self.operands, operands)):
-            from ..tensors.aside import aside  # deferred: it imports torch's compiler
-
-            aside(self._check, operands)
+            METHODS["outside"](self._check, "its operands do not match the plan", (operands,), {})
         return self._einsum(operands, out)
 
     def _checked(self, *args: Any, out: Any = None) -> Any:

@@ -269,7 +269,7 @@ SUMS = ("add", "sum")
 
 @traced("nn.aggregate", lambda name, x, graph, targets: (x[0] if targets is None else targets, x[1]))
 def aggregate(name: str, x: Features, graph: Any, targets: int | None) -> Features:
-    """Aggregate source features at each target; ``targets`` is the number of targets, None for as many as sources."""
+    """Aggregate source features at each target; ``targets`` is the number of targets, or None if sources are the targets."""
     return AGGREGATIONS[name](x, graph, (x.shape[0], x.shape[0] if targets is None else targets))
 
 

@@ -60,7 +60,12 @@ def attend(
     return through(call, (sources, source_scores, target_scores))
 
 
-def _attended(
+def _attended_shape(graph: Any, sources: Any, source_scores: Any, target_scores: Any, *options: Any) -> tuple[Any, ...]:
+    return (target_scores[0], *sources[1:])
+
+
+@traced("nn.attended", _attended_shape, dropout=6)
+def attended_features(
     graph: Any,
     sources: Tensor,
     source_scores: Tensor,
@@ -70,23 +75,10 @@ def _attended(
     dropout: float,
     add_self_loops: bool,
 ) -> Tensor:
-    """:func:`attend` of a graph in any form; ``targets`` is the number of targets, None for as many as sources."""
+    """Call :func:`attend` with a graph in any form; ``targets`` is the number of targets, or None if sources are the targets."""
     nodes = sources.shape[0], sources.shape[0] if targets is None else targets
     counts = multiplicities(graph, nodes, sources.dtype, add_self_loops)
     return attend(counts, sources, source_scores, target_scores, negative_slope, dropout)
-
-
-def _attended_shape(graph: Any, sources: Any, source_scores: Any, target_scores: Any, *options: Any) -> tuple[Any, ...]:
-    return (target_scores[0], *sources[1:])
-
-
-_kept_features, _drawn_features = traced("nn.attended", _attended_shape)(_attended), graph_break(_attended)
-
-
-def attended_features(graph: Any, *args: Any) -> Tensor:
-    """See :func:`_attended`; no compiled program contains dropout, whose gradients need the same random numbers."""
-    result: Tensor = (_drawn_features if args[5] else _kept_features)(graph, *args)
-    return result
 
 
 def by_heads(pattern: Pattern, heads: int) -> Pattern:

@@ -279,7 +279,13 @@ def _head(
     return einsum("ij,jd->id", probabilities, value)
 
 
-def _attention_at(
+def _attention_shape(query: Any, key: Any, value: Any, pattern: Any, dropout: Any, is_causal: Any, scale: Any, gqa: Any, *more: Any) -> Any:
+    leading = query[:-2] if gqa else torch.broadcast_shapes(query[:-2], key[:-2], value[:-2])
+    return *leading, query[-2], value[-1]
+
+
+@traced("nn.attention", _attention_shape, dropout=4)
+def _sparse_attention(
     query: torch.Tensor,
     key: torch.Tensor,
     value: torch.Tensor,
@@ -312,19 +318,6 @@ def _attention_at(
     wide = computed_in(dtype)  # the minimum of a 16-bit type may not lie below every score
     bias = mask_bias(padding, wide, torch.finfo(wide).min).expand(*leading, key.shape[-2])
     return pattern_attention(query.to(wide), key.to(wide), value.to(wide), pattern, scale, dropout_p, bias).to(dtype)
-
-
-def _attention_shape(query: Any, key: Any, value: Any, pattern: Any, dropout: Any, is_causal: Any, scale: Any, gqa: Any, *more: Any) -> Any:
-    leading = query[:-2] if gqa else torch.broadcast_shapes(query[:-2], key[:-2], value[:-2])
-    return *leading, query[-2], value[-1]
-
-
-_kept_attention, _drawn_attention = traced("nn.attention", _attention_shape)(_attention_at), graph_break(_attention_at)
-
-
-def _sparse_attention(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, pattern: Any, dropout_p: float, *options: Any) -> Any:
-    """Attention at a pattern; no compiled program contains dropout, whose gradients need the same random numbers."""
-    return (_drawn_attention if dropout_p else _kept_attention)(query, key, value, pattern, dropout_p, *options)
 
 
 def _shapes_text(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> str:

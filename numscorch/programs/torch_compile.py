@@ -30,7 +30,8 @@ from ..tensors.sparse_tensor import SparseTensor
 from .dense_requests import einsum_text
 from .gradients import attached
 from .pairing import paired
-from .torch_operators import CALL, FORMAT, NUMBER, OPERAND, arrays_of, described, printed, read_call, text_of_shape
+from .program_texts import FORMAT, NUMBER, OPERAND, described, printed, read_call, text_of_shape
+from .torch_operators import CALL, arrays_of
 
 SCALING = ("mul", "div")  # functions whose outcome does not depend on a number among their arguments
 Part = tuple[str, tuple[int, ...]]  # an einsum, and the numbers of its operands; results are numbered after operands

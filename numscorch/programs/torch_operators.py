@@ -1,13 +1,12 @@
 """Calls of numscorch as operators of torch, for programs that torch compiles, exports or records.
 
-There are two operators: ``numscorch::call`` computes a call, and ``numscorch::gradients`` its gradients. Their arguments are a text,
-such as ``A: CSR of 6x6; float32 A = softmax(A, 1)``, and a flat list of tensors: for each operand its values, and the index arrays of its
-pattern. So new functions, levels and data types need no further operator.
+``numscorch::run`` computes a call, ``numscorch::gradients`` its gradients, and ``numscorch::call`` is both for autograd. Their arguments
+are a text (``program_texts.py``), and a flat list of tensors: for each operand its values, and the index arrays of its pattern. So new
+functions, levels and data types need no further operator.
 """
 
 from __future__ import annotations
 
-import ast
 import weakref
 from collections.abc import Collection, Sequence
 from functools import lru_cache, reduce
@@ -16,17 +15,16 @@ from operator import add
 from string import ascii_letters
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 from torch.autograd.function import _SingleLevelFunction
 from torch.utils.flop_counter import register_flop_formula
 
-from ..errors import FormatError, UnsupportedError
+from ..errors import UnsupportedError
 from ..frontend.parser import parse_einsum
 from ..frontend.requests import NAMES, einsum_request
-from ..ir.format import Format, as_format
+from ..ir.format import Format
 from ..runtime.plans import keep
 from ..tensors.graph_breaks import TRACED, Shape, TracedFunction
 from ..tensors.modes import in_transform, is_nested, outside_dispatch_modes, outside_forward_mode, recorder, recording, within_transform
@@ -36,11 +34,10 @@ from .autograd import gradients_by_autograd
 from .dispatch import compute
 from .fitting import MISSED, quick_result
 from .gradients import DifferentiableCall
+from .program_texts import array_count, described_as, filled, read_call, shape_of
 
 MOST_PATTERNS = 1 << 10  # cached patterns
 LINEAR = ("contract", "getitem", "mean", "mul", "permuted", "sum", "t", "to_dense")  # functions that are linear in each operand
-OPERAND, FORMAT, NUMBER = "\0operand", "\0format", "\0number"  # marks of arguments, in pairs with their number
-LITERALS = {"inf": float("inf"), "nan": float("nan")}
 
 
 def arrays_of(pattern: Pattern) -> list[Tensor]:
@@ -48,83 +45,8 @@ def arrays_of(pattern: Pattern) -> list[Tensor]:
     return [array for level in pattern.arrays for array in level]
 
 
-def printed(value: Any) -> str:
-    """An argument as text that :func:`parsed` reads; operands are pairs of a mark and a number.
-
-    >>> printed(((OPERAND, 1), 0.5, [torch.float32, slice(1, None)]))
-    '(B, 0.5, [torch.float32, slice(1, None, None)])'
-    """
-    if isinstance(value, tuple) and len(value) == 2 and value[0] == OPERAND:
-        return NAMES[value[1]]
-    if isinstance(value, list):
-        return f"[{', '.join(map(printed, value))}]"
-    if isinstance(value, tuple):
-        return f"({', '.join(map(printed, value))}{',' * (len(value) == 1)})"
-    if isinstance(value, np.generic):
-        value = value.item()
-    return f"Format({str(value)!r})" if isinstance(value, Format) else "..." if value is Ellipsis else repr(value)
-
-
-def parsed(node: ast.expr) -> Any:
-    """The argument that a part of a text denotes: an :class:`Place` for a letter.
-
-    Raises:
-        UnsupportedError: the text has another expression.
-    """
-    match node:
-        case ast.Name(id=name) if name in LITERALS:
-            return LITERALS[name]
-        case ast.Name(id=name):
-            return Place(NAMES.index(name))
-        case ast.Attribute(value=ast.Name(id="torch"), attr=name):
-            return getattr(torch, name)
-        case ast.List(elts=members):
-            return list(map(parsed, members))
-        case ast.Tuple(elts=members):
-            return tuple(map(parsed, members))
-        case ast.UnaryOp(op=ast.USub(), operand=ast.Name(id=name)) if name in LITERALS:
-            return -LITERALS[name]
-        case ast.Call(func=ast.Name(id="slice"), args=members):
-            return slice(*map(parsed, members))
-        case ast.Call(func=ast.Name(id="Format"), args=[ast.Constant(value=str(text))]):
-            return as_format(text)
-    try:
-        return ast.literal_eval(node)
-    except ValueError as error:
-        shown = ast.unparse(node)
-        raise UnsupportedError(
-            f"a program has the argument {shown}, which numscorch cannot read: call the function outside of it"
-        ) from error
-
-
-class Place(int):
-    """The number of an operand in the arguments of a call."""
-
-
-def read_call(text: str) -> tuple[str, tuple[Any, ...], dict[str, Any]]:
-    """The name of a traced function, and its arguments.
-
-    Raises:
-        UnsupportedError: the text has another function, or an argument that cannot be read.
-    """
-    try:
-        node = ast.parse(text, mode="eval").body
-    except SyntaxError:
-        node = None
-    if not isinstance(node, ast.Call) or (name := ast.unparse(node.func)) not in TRACED:
-        raise UnsupportedError(f"a program has the call {text!r}, which this version of numscorch does not have: compile it again")
-    return name, tuple(map(parsed, node.args)), {str(keyword.arg): parsed(keyword.value) for keyword in node.keywords}
-
-
-def filled(value: Any, operands: Sequence[Any]) -> Any:
-    """The argument with its operands."""
-    if type(value) is Place:
-        return operands[value]
-    return type(value)([filled(member, operands) for member in value]) if type(value) in (list, tuple) else value
-
-
 def apart(results: Sequence[Tensor], inputs: Sequence[Tensor]) -> list[Tensor]:
-    """The results in memory of their own, contiguous: torch may use the memory of inputs again."""
+    """Contiguous results that share no memory with inputs or each other: torch may use the memory of inputs again."""
     memories = {tensor.untyped_storage().data_ptr() for tensor in inputs}
     separate = []
     for result in results:
@@ -307,52 +229,6 @@ def _gradient(expr: str, at: int, upstream: Tensor, *operands: Any) -> Any:
 
 TRACED["gradient"] = TracedFunction(_gradient, lambda expr, at, upstream, *shapes: shapes[at])
 TRACED["contract"] = TracedFunction(_contract, lambda expr, *shapes, format=None: contraction_shape(expr, *shapes))
-
-
-@lru_cache(maxsize=1024)
-def text_of_shape(format: Format, shape: tuple[int, ...]) -> str:
-    """A format and a shape as text.
-
-    >>> import numscorch as ns
-    >>> text_of_shape(ns.CSR, (3, 4))
-    'CSR of 3x4'
-    """
-    try:
-        is_named = as_format(format.name) == format
-    except FormatError:
-        is_named = False
-    return f"{format.name if is_named else format} of {'x'.join(map(str, shape)) or 'scalar'}"
-
-
-def described(pattern: Pattern) -> str:
-    """A pattern's format and shape as text."""
-    return text_of_shape(pattern.format, pattern.shape)
-
-
-@lru_cache(maxsize=1024)
-def described_as(text: str) -> tuple[Format, tuple[int, ...]] | None:
-    """The format and shape of :func:`text_of_shape`; None for dense operands.
-
-    >>> described_as("CSR of 3x4")[1], described_as("dense")
-    ((3, 4), None)
-    """
-    format, _, shape = text.rpartition(" of ")
-    return (as_format(format), shape_of(shape)) if format else None
-
-
-def shape_of(text: str) -> tuple[int, ...]:
-    """The shape in a text.
-
-    >>> shape_of("3x4"), shape_of("scalar")
-    ((3, 4), ())
-    """
-    return tuple(map(int, text.split("x"))) if text != "scalar" else ()
-
-
-@lru_cache(maxsize=1024)
-def array_count(format: Format) -> int:
-    """The number of index arrays of a format."""
-    return sum(len(level.arrays) for level in format.levels)
 
 
 _patterns: dict[tuple[int, ...], tuple[list[weakref.ref[Tensor]], Pattern, Any]] = {}

@@ -52,10 +52,13 @@ def graph_break(function: F) -> F:
     return cast("F", call)
 
 
-def traced(name: str, shape: Callable[..., Any] | None = None, at_values: Callable[..., Any] | None = None) -> Callable[[F], F]:
+def traced(
+    name: str, shape: Callable[..., Any] | None = None, at_values: Callable[..., Any] | None = None, dropout: int | None = None
+) -> Callable[[F], F]:
     """Decorate a function that compiled and recorded programs call as an operator; ``name`` is its name in their texts.
 
-    See :class:`TracedFunction`. Calls with arguments that no operator can take are graph breaks.
+    See :class:`TracedFunction`. Calls with arguments that no operator can take are graph breaks. So are calls with dropout, whose
+    probability is the argument at place ``dropout``: gradients compute the call again, and need the same random numbers.
     """
 
     def decorated(function: F) -> F:
@@ -64,6 +67,8 @@ def traced(name: str, shape: Callable[..., Any] | None = None, at_values: Callab
         @wraps(function)
         def call(*args: Any, **kwargs: Any) -> Any:
             if torch.compiler.is_compiling() or (dispatch_modes() and recorder() is not None):
+                if dropout is not None and args[dropout]:
+                    return METHODS["outside"](function, "it draws random numbers", args, kwargs)
                 return METHODS["as_operator"](name, args, kwargs)
             return on_cpu(function, *args, **kwargs) if function_modes() else function(*args, **kwargs)
 
