@@ -35,23 +35,20 @@ ROUNDS, SLICE = 25, 0.02  # seconds of a slice
 
 @dataclass(frozen=True)
 class Row:
-    """A sparse and a dense module with their inputs; ``operators`` is the number of sparse products."""
+    """A sparse and a dense module, or functions, with their inputs; ``operators`` is the number of sparse products."""
 
     name: str
-    sparse: torch.nn.Module
-    dense: torch.nn.Module
+    sparse: Callable[..., torch.Tensor]
+    dense: Callable[..., torch.Tensor]
     inputs: tuple[Any, ...]
     operators: int = 1
     twin_inputs: tuple[Any, ...] | None = None
 
 
-class Product(torch.nn.Module):
-    """The product with a matrix."""
-
-    def forward(self, x: torch.Tensor, A: Any) -> torch.Tensor:
-        """Return the product."""
-        result: torch.Tensor = torch.matmul(A, x)
-        return result
+def product(x: torch.Tensor, A: Any) -> torch.Tensor:
+    """The product with a matrix, sparse or dense."""
+    result: torch.Tensor = torch.matmul(A, x)
+    return result
 
 
 class Convolution(torch.nn.Module):
@@ -80,7 +77,7 @@ def rows() -> list[Row]:
     sparse = partial(ns.nn.SparseLinear, density=0.1)
     graph, large = (ns.rand(n, n, density=5 / n, format=ns.CSR) for n in (500, 20_000))
     return [
-        Row("A @ X, 16 x 16", Product(), Product(), (torch.rand(16, 16), A), 1, (torch.rand(16, 16), A.to_dense())),
+        Row("A @ X, 16 x 16", product, product, (torch.rand(16, 16), A), 1, (torch.rand(16, 16), A.to_dense())),
         Row("SparseLinear 64, batch 8", sparse(64, 64), torch.nn.Linear(64, 64), (torch.rand(8, 64),)),
         Row("SparseLinear 1024, batch 128", sparse(1024, 1024), torch.nn.Linear(1024, 1024), (torch.rand(128, 1024),)),
         Row("MLP 64, batch 8", perceptron(64, sparse), perceptron(64, torch.nn.Linear), (torch.rand(8, 64),), 2),
@@ -104,10 +101,11 @@ def rows() -> list[Row]:
     ]
 
 
-def with_gradients(call: Callable[..., torch.Tensor], module: torch.nn.Module, inputs: Sequence[Any]) -> Call:
+def with_gradients(call: Callable[..., torch.Tensor], module: Callable[..., torch.Tensor], inputs: Sequence[Any]) -> Call:
     """A call forward and backward."""
     leaves = [inputs[0].detach().clone().requires_grad_()]
-    wanted = [*(parameter for parameter in module.parameters() if parameter.requires_grad), leaves[0]]
+    parameters = module.parameters() if isinstance(module, torch.nn.Module) else ()
+    wanted = [*(parameter for parameter in parameters if parameter.requires_grad), leaves[0]]
     for matrix in inputs[1:]:
         wanted.append(values := (matrix.values if isinstance(matrix, ns.SparseTensor) else matrix).detach().clone().requires_grad_())
         leaves.append(matrix.with_values(values) if isinstance(matrix, ns.SparseTensor) else values)
