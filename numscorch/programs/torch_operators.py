@@ -234,6 +234,9 @@ TRACED["contract"] = TracedFunction(_contract, lambda expr, *shapes, format=None
 _patterns: dict[tuple[int, ...], tuple[list[weakref.ref[Tensor]], Pattern, Any]] = {}
 
 
+_by_memory: weakref.WeakValueDictionary[Any, Pattern] = weakref.WeakValueDictionary()
+
+
 def pattern_of(known: tuple[Format, tuple[int, ...]], arrays: Sequence[Tensor]) -> Pattern:
     """The pattern with these index arrays, cached as long as they live; ``known`` is a result of :func:`described_as`."""
     key = (id(known), *map(id, arrays))
@@ -243,9 +246,14 @@ def pattern_of(known: tuple[Format, tuple[int, ...]], arrays: Sequence[Tensor]) 
                 break
         else:
             return entry[1]
+    # torch saves a view for the backward pass as another object; while a pattern lives, no other array can have its memory
+    place = (id(known), *[(array.data_ptr(), array.shape[0], array.dtype) for array in arrays])
+    if (alive := _by_memory.get(place)) is not None and (alive.format, alive.shape) == known:
+        return alive
     format, shape = known
     aliases = iter([array.detach() for array in arrays])  # don't keep the tensors alive
     pattern = Pattern(format, shape, tuple(tuple(next(aliases) for _ in level.arrays) for level in format.levels))
+    _by_memory[place] = pattern
     references = [weakref.ref(array, lambda _: _patterns.pop(key, None)) for array in arrays]
     return keep(_patterns, key, (references, pattern, known), MOST_PATTERNS)[1]
 

@@ -14,6 +14,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils.flop_counter import FlopCounterMode
 
 import numscorch as ns
+from numscorch.programs import torch_operators
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")  # raised by torch's compiler
 
@@ -350,3 +351,16 @@ def test_exported_programs_load(name: str, tmp_path: Path) -> None:
     model = Held()
     torch.export.save(torch.export.export(model, (X,)), tmp_path / "program.pt2")
     torch.testing.assert_close(torch.export.load(tmp_path / "program.pt2").module()(X), model(X))
+
+
+def test_backward_passes_find_patterns_of_views_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch saves a view as another object for the backward pass; the pattern and its derived data are found by its memory."""
+    B = ns.from_torch(D, ns.CSR)
+    pos, crd = (torch.cat([array, array])[: len(array)] for array in B.pattern.arrays[1])
+    A = ns.SparseTensor(type(B.pattern)(ns.CSR, (6, 6), ((), (pos, crd))), B.values.clone().requires_grad_())
+    x = X.clone().requires_grad_()
+    program = torch.compile(lambda A, x: A @ x, fullgraph=True, backend="aot_eager")
+    program(A, x).sum().backward()
+    monkeypatch.setattr(torch_operators, "Pattern", lambda *args: pytest.fail("a pattern was built again"))
+    program(A, x).sum().backward()
+    torch.testing.assert_close(x.grad, 2 * D.T @ torch.ones(6, 6))
