@@ -8,6 +8,8 @@ the corrections are made then.
 * It does not call ``__matmul__`` of two objects that are no tensors, as in ``A @ A``.
 * It refuses modules with a buffer that is no tensor, as ``register_buffer("A", A)`` makes them.
 * ``torch.sparse.mm``, and in some processes others, are missing in its set of functions that objects can override.
+* At each call of a program it checks every global variable of numscorch that the program has read, about a hundred for ``A @ x``. It
+  trusts Python's standard library not to change; numscorch does not change either, except for the registered sparsifiers.
 """
 
 from __future__ import annotations
@@ -43,7 +45,7 @@ def constant(function: F) -> F:
 
 def correct() -> None:
     """Make the corrections that this version of torch needs; where it has other names, ``@`` stays refused while torch compiles."""
-    from torch._dynamo import decorators
+    from torch._dynamo import decorators, symbolic_convert
     from torch._dynamo.variables import builtin, torch as functions
 
     reversed_methods = getattr(builtin, "BUILTIN_TO_TENSOR_RFN_MAP", None)
@@ -62,6 +64,19 @@ def correct() -> None:
             frames.set_code_exec_strategy(code, frames._FrameExecStrategy(skip, skip))
     if (overridable := getattr(functions, "get_overridable_functions", None)) is not None:
         overridable().update(OVERRIDABLE)
+    if (is_fixed := getattr(symbolic_convert, "is_stdlib", None)) is not None:
+        symbolic_convert.is_stdlib = lambda module: is_fixed(module) or _is_unchanging(module)
+
+
+def _is_unchanging(module: Any) -> bool:
+    """Whether the global variables of a module never change after its import.
+
+    >>> import math, numscorch.operators.products, numscorch.sparsifiers.base
+    >>> [_is_unchanging(module) for module in (math, numscorch.operators.products, numscorch.sparsifiers.base)]
+    [False, True, False]
+    """
+    package, *names = getattr(module, "__name__", "").split(".")
+    return package == __name__.partition(".")[0] and names[:1] != ["sparsifiers"]
 
 
 def _marking(mark: Callable[..., None]) -> Callable[..., None]:
