@@ -231,11 +231,44 @@ def _rebuilt(pattern: Pattern | None, values: Tensor) -> SparseTensor | Tensor:
     return SparseTensor(pattern, values)
 
 
+Shapes = tuple[tuple[int, ...], ...]
+
+
 @lru_cache(maxsize=1024)
-def _stretched(subscripts: Subscripts, shapes: tuple[tuple[int, ...], ...]) -> tuple[frozenset[str], ...]:
+def _stretched(subscripts: Subscripts, shapes: Shapes) -> tuple[frozenset[str], ...]:
     """For each operand, the indices along which it has size 1 and is broadcast."""
     extents, terms = subscripts.sizes(shapes), zip(subscripts.operands, shapes, strict=True)
     return tuple([frozenset(n for n, size in zip(names, shape, strict=True) if size != extents[n]) for names, shape in terms])
+
+
+def _annihilating(request: Request, sparse: Sequence[bool]) -> tuple[int, ...]:
+    """The operands whose unstored entries remove a term (in a semiring) or make it 0 (in a product)."""
+    if request.op not in SEMIRINGS and not is_product(value_of_request(request)):
+        return ()
+    return tuple([k for k, is_sparse in enumerate(sparse) if is_sparse and k != request.mask])
+
+
+@lru_cache(maxsize=4096)
+def adjoint_of(
+    request: Request, at: int, fullness: tuple[bool | None, ...], shapes: Shapes, shared: tuple[int, ...], is_result_dense: bool
+) -> Gradient | None:
+    """The request for the gradient of an operand.
+
+    Args:
+        request: the forward request.
+        at: the operand's position.
+        fullness: for each operand, whether it stores all entries; None if it is dense.
+        shapes: the shapes of the operands.
+        shared: the operands that have the result's pattern.
+        is_result_dense: whether the result is dense.
+
+    Returns:
+        the request; None if the gradient is 0.
+    """
+    present = frozenset(_annihilating(request, [is_full is not None for is_full in fullness]) if request.op in SEMIRINGS else ())
+    if request.mask is not None and is_result_dense:  # a dense upstream gradient needs the mask
+        present |= {request.mask}
+    return gradient_of(request, at, fullness[at] is False, _stretched(request.subscripts, shapes), frozenset(shared), present)
 
 
 class DifferentiableCall(Differentiable):
@@ -245,7 +278,7 @@ class DifferentiableCall(Differentiable):
         self.request, self.format, self.compute = request, format, compute
         self.operands = () if in_transform() else tuple(operands)  # within transforms, values are wrapped
         self.patterns = [o.pattern if isinstance(o, SparseTensor) else None for o in operands]
-        self.shapes = [tuple(o.shape) for o in operands]
+        self.shapes = tuple([tuple(o.shape) for o in operands])
         self.result: Pattern | None = None
         self.keeps_result = chooses(request)
 
@@ -316,24 +349,18 @@ class DifferentiableCall(Differentiable):
 
     def stretched(self) -> tuple[frozenset[str], ...]:
         """For each operand, the indices along which it has size 1 and is broadcast."""
-        return _stretched(self.request.subscripts, tuple(self.shapes))
+        return _stretched(self.request.subscripts, self.shapes)
 
     def annihilating(self) -> tuple[int, ...]:
         """The operands whose unstored entries remove a term (in a semiring) or make it 0 (in a product)."""
-        if self.request.op not in SEMIRINGS and not is_product(value_of_request(self.request)):
-            return ()
-        return tuple(k for k, p in enumerate(self.patterns) if p is not None and k != self.request.mask)
+        return _annihilating(self.request, [pattern is not None for pattern in self.patterns])
 
     def gradient(self, at: int, upstream: Tensor, values: Sequence[Tensor], result: Tensor | None) -> Tensor | None:
         """The gradient of a dense operand, or of the values of a sparse one; None if it is 0."""
         names, pattern = self.request.subscripts.operands[at], self.patterns[at]
-        stretched = self.stretched()
-        shared = frozenset(k for k, p in enumerate(self.patterns) if self.result is not None and p is self.result)
-        is_sparse = pattern is not None and not pattern.format.is_full
-        present = frozenset(self.annihilating()) if self.request.op in SEMIRINGS else frozenset()
-        if self.request.mask is not None and self.result is None:  # a dense upstream gradient needs the mask
-            present |= {self.request.mask}
-        adjoint = gradient_of(self.request, at, is_sparse, stretched, shared, present)
+        shared = () if self.result is None else tuple([k for k, p in enumerate(self.patterns) if p is self.result])
+        fullness = tuple([None if p is None else p.format.is_full for p in self.patterns])
+        adjoint = adjoint_of(self.request, at, fullness, self.shapes, shared, self.result is None)
         if adjoint is None:
             return None
         if adjoint.folded:

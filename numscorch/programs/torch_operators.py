@@ -21,6 +21,7 @@ from torch.autograd import forward_ad
 from torch.autograd.function import _SingleLevelFunction
 from torch.utils.flop_counter import register_flop_formula
 
+from ..convert.values import as_stored
 from ..errors import UnsupportedError
 from ..frontend.parser import parse_einsum
 from ..frontend.requests import NAMES, einsum_request
@@ -33,7 +34,7 @@ from ..tensors.sparse_tensor import SparseTensor
 from .autograd import gradients_by_autograd
 from .dispatch import compute
 from .fitting import MISSED, quick_result
-from .gradients import DifferentiableCall
+from .gradients import DifferentiableCall, adjoint_of
 from .program_texts import array_count, described_as, filled, read_call, shape_of
 
 MOST_PATTERNS = 1 << 10  # cached patterns
@@ -71,6 +72,7 @@ class Program:
         name, self.args, self.kwargs = read_call(call)
         self.text, self.name, self.traced, self.is_contraction = text, name, TRACED[name], name == "contract"
         self.formats = tuple([described_as(text.partition(": ")[2]) for text in described])
+        self.fullness = tuple([None if known is None else known[0].is_full for known in self.formats])
         counts = [0 if known is None else array_count(known[0]) for known in self.formats]
         self.starts = tuple([at + sum(counts[:at]) for at in range(len(counts))])
         ends = [start + 1 + count for start, count in zip(self.starts, counts, strict=True)]
@@ -133,16 +135,25 @@ class Program:
 
     def gradients(self, wanted: Sequence[int], upstream: Tensor, arrays: Sequence[Tensor]) -> list[Tensor]:
         """The gradients of operands: of dense ones, or of the values of sparse ones."""
-        computed = (self._requested if self.is_contraction else self._once)(wanted, upstream, arrays)
+        if self.key is not None and (requested := self._requested(wanted, upstream, self.operands(arrays))) is not None:
+            return requested
+        computed = self._once(wanted, upstream, arrays)
         zeros = zip(wanted, computed, strict=True)
         return apart([torch.zeros_like(arrays[self.starts[at]]) if g is None else g for at, g in zeros], [upstream, *arrays])
 
-    def _requested(self, wanted: Sequence[int], upstream: Tensor, arrays: Sequence[Tensor]) -> list[Tensor | None]:
-        """The gradients of a contraction, each by its request."""
-        operands, values = self.operands(arrays), self.values(arrays)
-        call = DifferentiableCall(einsum_request(self.args[0], tuple([o.ndim for o in operands])), "dense", operands, compute)
-        call.result = self.pattern(arrays)
-        return [call.gradient(at, upstream, values, None) for at in wanted]
+    def _requested(self, wanted: Sequence[int], upstream: Tensor, operands: Sequence[Any]) -> list[Tensor] | None:
+        """The gradients of a contraction with a dense result, each by one request; None if a gradient takes more than a request."""
+        shapes = tuple([tuple(o.shape) if known is None else known[1] for o, known in zip(operands, self.formats, strict=True)])
+        request = einsum_request(self.args[0], tuple(map(len, shapes)))
+        gradients: list[Tensor] = []
+        for at in wanted:
+            part = adjoint_of(request, at, self.fullness, shapes, (), True)
+            if part is None or part.repeated or len(part.kept) < len(shapes[at]) or self.dtype.is_complex or self.fullness[at]:
+                return None
+            inputs = [upstream, *[operands[k] for k in (*part.reads, *[at] * part.masked)]]
+            gradient = compute(part.request, inputs, "dense" if self.fullness[at] is None else None)
+            gradients.append((gradient if self.fullness[at] is None else as_stored(gradient, operands[at].pattern)).contiguous())
+        return gradients
 
     def recorded(self, wanted: Sequence[int], upstream: Tensor, arrays: Sequence[Tensor]) -> Sequence[Tensor | None]:
         """The gradients of any call: it is computed again, and autograd records it."""

@@ -319,12 +319,13 @@ def test_gradients_of_three_operands_are_those_of_pairs(dynamic: bool | None, mo
 
     patterns_per_call: list[int] = []
 
-    class Counted(torch_operators.DifferentiableCall):
-        def gradient(self, *args: Any) -> torch.Tensor | None:
-            patterns_per_call.append(len(self.patterns))
-            return super().gradient(*args)
+    requested = torch_operators.Program._requested
 
-    monkeypatch.setattr(torch_operators, "DifferentiableCall", Counted)
+    def counted(self: Any, wanted: Any, upstream: torch.Tensor, operands: Any) -> list[torch.Tensor] | None:
+        patterns_per_call.extend([len(operands)] * len(wanted))
+        return requested(self, wanted, upstream, operands)
+
+    monkeypatch.setattr(torch_operators.Program, "_requested", counted)
     expected = torch.autograd.grad(function(*leaves).sum(), leaves)
     gradients = torch.autograd.grad(torch.compile(function, fullgraph=True, backend="aot_eager", dynamic=dynamic)(*leaves).sum(), leaves)
     torch.testing.assert_close(gradients, expected)
