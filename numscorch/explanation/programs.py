@@ -22,7 +22,7 @@ from ..programs.adjoints import UPSTREAM, Adjoint, made_adjoint
 from ..programs.derived_operands import with_derived
 from ..programs.evaluation import check_sizes, prepare
 from ..programs.fused_calls import widened_operand
-from ..programs.fusion import NotFused, OperandKind, ProgramStep, why_alone
+from ..programs.fusion import NotFused, ProgramStep, kinds_of, why_alone
 from ..programs.pairing import paired
 from ..programs.steps import Steps
 from ..runtime.plans import compile_source, compile_tuned, describe, describe_all
@@ -116,7 +116,7 @@ class _ProgramExplainer:
         parts: its parts.
         format: the format of its result.
         known: each tensor as the kernel of a single part reads it.
-        fused: each tensor as a fused kernel reads it.
+        fused: each tensor as a fused kernel reads it; operands that share a pattern are ``beside`` the same one.
         requires_grad: the names of tensors that require grad.
         dtypes: the data types of the tensors.
         sketches: sketches of the operands.
@@ -151,6 +151,10 @@ class _ProgramExplainer:
                 if torch.is_grad_enabled() and (operand.values if isinstance(operand, SparseTensor) else operand).requires_grad:
                     self.requires_grad.add(name)
         prepare(self.text, self.parts, self.known)
+        patterns = [value.pattern if isinstance(value, SparseTensor) else None for value in map(unwrapped, given.values())]
+        for name, pattern in zip(given, patterns, strict=True):
+            if pattern is not None:
+                self.fused[name] = replace(self.fused[name], beside=[p is pattern for p in patterns].index(True))
 
     def explain(self, steps: Steps) -> None:
         """Explain the kernels of all steps."""
@@ -180,7 +184,8 @@ class _ProgramExplainer:
         """Explain the kernel of several parts, of which ``end`` is the last; if gradients need separate kernels, only return the reason."""
         wanted = tuple(NAMES[n] for n, name in enumerate(step.operands) if name in self.requires_grad)
         try:
-            kinds = tuple(kind for name in step.operands if (kind := OperandKind.of(self.fused[name])) is not None)
+            sharing = kinds_of({letter: self.fused[name] for letter, name in zip(NAMES, step.operands, strict=False)})
+            kinds = tuple([kind for kind in sharing.values() if kind is not None])
             self._explain_fused(step, made_adjoint(request, kinds, wanted) if wanted else None)
         except SizeError:
             for part in step.parts:
@@ -257,7 +262,8 @@ def _gradient(adjoint: Adjoint, step: ProgramStep, operands: Sequence[Operand], 
     def numbers(indices: Sequence[IndexVar | str]) -> Operand:
         return described(dense(len(indices)), tuple(sizes[str(index)] for index in indices), dtype)
 
-    known = dict(zip(NAMES, operands, strict=False)) | {UPSTREAM: described(dense(len(shape)), shape, dtype)}
+    known = dict(zip(NAMES, operands, strict=False))
+    known[UPSTREAM] = known[request.owner.tensor.name] if request.keeps and request.owner else described(dense(len(shape)), shape, dtype)
     known |= {member.name: numbers(member.indices) for member in request.members if member.name in request.returned}
     wanted = {gradients: step.operands[NAMES.index(letter)] for letter, gradients in adjoint.gradients.items()}
     lines = []

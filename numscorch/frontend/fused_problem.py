@@ -18,6 +18,7 @@ from ..ir.index import (
     IndexVar,
     Literal,
     TensorVar,
+    accesses_in,
     factors_of,
     mapped,
     variables_in,
@@ -77,7 +78,8 @@ def fused_problem(request: FusedRequest, operands: Sequence[Operand], target: Ta
     """The problem of a fused request, with one statement for each member."""
     dtype = operands[valued(request)[0]].dtype  # only operands of one data type are fused
     extents = extents_of(request, operands)
-    tensors = {NAMES[at]: _tensor(NAMES[at], operand) for at, operand in enumerate(operands)}
+    owners = {a.tensor.name: a.tensor.shares for value in request.read for a in accesses_in(value) if a.tensor.name in NAMES}
+    tensors = {NAMES[at]: _tensor(NAMES[at], operand, owners.get(NAMES[at])) for at, operand in enumerate(operands)}
     result, strides = _result(request, extents, operands, tensors, dtype)
     rows = {member.name: _row(member, request.outer, dtype) for member in request.members}
     statements = []
@@ -108,7 +110,9 @@ def valued(request: FusedRequest) -> list[int]:
     return [at for at in range(len(request.subscripts.operands)) if at not in only_patterns(request)]
 
 
-def _tensor(name: str, operand: Operand) -> TensorVar:
+def _tensor(name: str, operand: Operand, owner: str | None) -> TensorVar:
+    if owner is not None:
+        return TensorVar(name, dense(len(operand.shape)), operand.dtype, operand.index_dtype, shares=owner)
     if operand.format.is_dense:
         return TensorVar(name, dense(len(operand.shape)), operand.dtype, strides=letters_of(operand.shape, operand.strides))
     return TensorVar(name, flattened(operand.format), operand.dtype, operand.index_dtype)

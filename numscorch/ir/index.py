@@ -385,6 +385,18 @@ def mapped(expr: Expr, change: Callable[[Access], Expr]) -> Expr:
     return map_leaves(expr, lambda leaf: change(leaf) if isinstance(leaf, Access) else leaf)
 
 
+def with_part(expr: Expr, part: Expr, instead: Expr) -> Expr:
+    """The expression with another subexpression in the place of ``part``."""
+    match expr:
+        case _ if expr == part:
+            return instead
+        case Binary(op, left, right):
+            return Binary(op, with_part(left, part, instead), with_part(right, part, instead))
+        case Apply(function, args):
+            return Apply(function, tuple([with_part(arg, part, instead) for arg in args]))
+    return expr
+
+
 def with_dtype(expr: Expr, dtype: str) -> Expr:
     """The expression with this data type for all its numbers."""
     return map_leaves(expr, lambda leaf: replace(leaf, dtype=dtype) if isinstance(leaf, Literal) else leaf)

@@ -20,7 +20,7 @@ from ..frontend.statements import ProgramPart, valued_access
 from ..ir.format import Format, dense
 from ..ir.functions import is_zero
 from ..ir.gradient import derivative, plus, times
-from ..ir.index import PATTERN, Access, Binary, Expr, IndexVar, TensorVar, accesses_in, mapped, variables_in
+from ..ir.index import PATTERN, Access, Apply, Binary, Expr, IndexVar, TensorVar, accesses_in, factors_of, mapped, variables_in, with_part
 from .fusion import NotFused, OperandKind, fused_request
 
 RESULT, UPSTREAM = "result", "upstream"
@@ -67,8 +67,6 @@ def made_adjoint(request: FusedRequest, kinds: tuple[OperandKind, ...], wanted: 
     Raises:
         NotFused: separate kernels for the parts are better; the text gives the reason.
     """
-    if request.keeps:
-        raise NotFused("the result is sparse")
     if not any(member.is_beside for member in request.members):
         raise NotFused("storing an intermediate row is faster than recomputing it")
     return _Adjoining(request, kinds, wanted).adjoint()
@@ -92,7 +90,8 @@ class _Adjoining:
         self.gradients = self._differentiated(forward)
 
     def _sole_sparse(self) -> Access:
-        sparse = {valued_access(a) for member in self.request.members for a in accesses_in(member.value) if self._is_sparse(a)}
+        read = (access for value in self.request.read for access in accesses_in(value))
+        sparse = {valued_access(access) for access in read if self._is_sparse(access) and access.tensor.shares is None}
         if len(sparse) != 1 or len(next(iter(sparse)).indices) != 2:
             raise NotFused("its gradient needs exactly one sparse matrix")
         return sparse.pop()
@@ -115,11 +114,19 @@ class _Adjoining:
             if statement.op not in ("=", "+="):
                 raise NotFused(f"{statement.op} has no fused gradient")
             for access in {a for a in accesses_in(statement.value) if a.tensor.name in moving and a.tensor.has_values}:
-                by = derivative(statement.value, access.tensor.name)
+                by = self._reusing(statement, derivative(statement.value, access.tensor.name))
                 if not is_zero(by):
                     terms.setdefault(access.tensor.name, []).append(self._where_stored(times(upstream, by), statement.owner))
                     indices[access.tensor.name] = access.indices
         return {name: self._summed(name, indices[name], terms[name]) for name in self.wanted if name in terms}
+
+    def _reusing(self, statement: Member, by: Expr) -> Expr:
+        """The derivative of a statement, which reads the statement's result in the place of the function that computes it, such as exp."""
+        functions = [f for f in factors_of(statement.value) if not isinstance(f, Access) or f.tensor.has_values]
+        if statement.name == RESULT or len(functions) != 1 or not isinstance(functions[0], Apply):
+            return by
+        result = Access(TensorVar(statement.name, dense(len(statement.indices))), statement.indices)
+        return with_part(by, functions[0], result)
 
     def _moving(self, forward: Sequence[Member]) -> set[str]:
         """Return the names of operands and statements that depend on the wanted operands."""
@@ -216,8 +223,11 @@ class _Adjoining:
         kinds = dict(self.kinds) | {
             name_: OperandKind(len(self._indices(name_)), self.dtype, None, self._units(name_)) for name_ in available
         }
+        owner = self.pattern.tensor.name
+        if self.request.keeps:
+            kinds[UPSTREAM] = OperandKind(2, self.dtype, self.pattern.tensor.format, beside=owner)
         if format is not None:
-            kinds[self.pattern.tensor.name] = replace(self.kinds[self.pattern.tensor.name] or OperandKind(2, self.dtype), format=format)
+            kinds |= {name_: replace(kind, format=format) for name_, kind in kinds.items() if kind is not None and kind.format is not None}
         parts = [_part(self._statement(name_)) for name_ in self._slice(name, available)]
         request, operands = fused_request(parts, kinds, set())
         members = {m.name: (part.name, m) for part, m in zip(parts, request.members, strict=False) if part.name in returned}

@@ -177,9 +177,10 @@ def _fused(text: str, steps: Steps, step: ProgramStep, request: FusedRequest, va
     """Compute the parts of a step with one kernel; return None if gradients flow and separate kernels for the parts are better."""
     inputs = [values[name] for name in step.operands]
     operands = list(map(widened_operand, inputs))
+    read = {name: values[name] for part in step.parts for name in part.operands if name in values}
 
     def by_parts(tensors: Sequence[Any]) -> Any:
-        results = dict(zip(step.operands, tensors, strict=True))
+        results = read | dict(zip(step.operands, tensors, strict=True))  # a pattern that another operand has is no operand of the kernel
         for part in step.parts:
             results[part.name] = _computed(text, steps.parts, part, results, steps.format_of(part))
         return results[step.name]

@@ -40,12 +40,17 @@ class NotFused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class OperandKind:
-    """The properties of an operand that affect fusion: ``format`` is None for dense tensors, ``units`` are the dimensions of size 1."""
+    """The properties of an operand that affect fusion.
+
+    ``format`` is None for dense tensors, ``units`` are the dimensions of size 1, and ``beside`` is the name of an operand with the same
+    pattern.
+    """
 
     order: int
     dtype: str
     format: Format | None = None
     units: tuple[int, ...] = ()
+    beside: str | None = None
 
     @classmethod
     def of(cls, operand: Any) -> OperandKind | None:
@@ -119,8 +124,26 @@ def why_alone(parts: tuple[ProgramPart, ...], at: int, values: Mapping[str, Any]
 
 
 def _kinds(parts: Sequence[ProgramPart], values: Mapping[str, Any]) -> dict[str, OperandKind | None]:
-    wanted = {name for part in parts for name in part.operands if name in values}
-    return {name: OperandKind.of(values[name]) for name in sorted(wanted)}
+    wanted = {name: values[name] for part in parts for name in part.operands if name in values}
+    return kinds_of(wanted)
+
+
+def kinds_of(operands: Mapping[str, Any]) -> dict[str, OperandKind | None]:
+    """The kinds of operands, and which of them share a pattern.
+
+    Descriptions of operands that share a pattern are ``beside`` the same number.
+
+    >>> import torch, numscorch as ns
+    >>> A = ns.from_torch(torch.eye(2))
+    >>> {name: kind.beside for name, kind in kinds_of({"A": A, "B": A * 2, "x": torch.ones(2)}).items()}
+    {'A': None, 'B': 'A', 'x': None}
+    """
+    kinds, first = {name: OperandKind.of(operand) for name, operand in operands.items()}, dict[int, str]()
+    for name, operand in operands.items():
+        shared = id(operand.pattern) if isinstance(operand, SparseTensor) else operand.beside if isinstance(operand, Operand) else None
+        if shared is not None and (owner := first.setdefault(shared, name)) != name and (kind := kinds[name]):
+            kinds[name] = replace(kind, beside=owner)
+    return kinds
 
 
 def _read_by(parts: Sequence[ProgramPart]) -> set[str]:
@@ -187,6 +210,7 @@ class _Fusing:
     def __init__(self, parts: Sequence[ProgramPart], kinds: Mapping[str, OperandKind | None], later: set[str]):
         self.parts, self.kinds, self.later = aligned(parts), kinds, later
         self.letters: dict[tuple[str, tuple[str, ...]], str] = {}  # (operand, indices) -> letter in the request
+        self.sparse: dict[str, Access] = {}  # accesses to sparse operands by letter
         self.members: dict[str, Member] = {}
         self.alone: dict[str, Format] = {}  # format of each part's result without fusion
         self.outer = self._shared()
@@ -305,7 +329,7 @@ class _Fusing:
         owner = self._owner(part, value)
         indices = tuple(map(IndexVar, request.subscripts.result))
         alone = self._format_alone(part, value, indices)
-        is_stored = owner is not None and indices == owner.indices and alone == owner.tensor.format
+        is_stored = owner is not None and indices == owner.indices and alone == owner.tensor.format and request.op != "stored max="
         self.alone[part.name] = alone
         if part is self.parts[-1] and not alone.is_dense and not is_stored and not request.form.prunes:
             raise NotFused(f"{part.name} would be sparse with a new pattern")
@@ -316,7 +340,8 @@ class _Fusing:
     def _format_alone(self, part: ProgramPart, value: Expr, indices: tuple[IndexVar, ...]) -> Format:
         """Return the format that a part's result would have if neither this part nor earlier parts were fused."""
         alone = {member.name: self.alone[name] for name, member in self.members.items()}
-        unfused = mapped(value, lambda a: Access(replace(a.tensor, format=alone.get(a.tensor.name, a.tensor.format)), a.indices))
+        unshared = mapped(value, lambda a: self._walked_by(a).with_changes(name=a.tensor.name, dtype=a.tensor.dtype))
+        unfused = mapped(unshared, lambda a: Access(replace(a.tensor, format=alone.get(a.tensor.name, a.tensor.format)), a.indices))
         stmt = Assignment(Access(TensorVar(part.name, dense(len(indices))), indices), unfused, part.request.op)
         return infer_format(stmt, in_order=part.request.form.in_order)[0].lhs.tensor.format
 
@@ -339,12 +364,18 @@ class _Fusing:
                 raise NotFused(f"{name} is not sparse, so stored({name}) has no pattern")
             return Access(TensorVar(member.name, dense(len(names)), access.tensor.dtype), member.indices)
         kind = self._kind(name)
+        owner = None if kind.beside is None else self.letters.get((kind.beside, names))
+        if owner is not None and not access.tensor.has_values:
+            return self.sparse[owner].with_changes(dtype=access.tensor.dtype)
         letter = self.letters.setdefault((name, names), NAMES[len(self.letters)])
         if len(self.letters) >= MOST_OPERANDS + 1:
             raise NotFused("too many operands")
+        if owner is not None:
+            return Access(TensorVar(letter, dense(len(names)), access.tensor.dtype, shares=owner), tuple(map(IndexVar, names)))
         fmt = dense(len(names)) if kind.format is None else kind.format
         if kind.format is not None:
-            self._check_walked(name, Access(TensorVar(letter, fmt), tuple(map(IndexVar, names))), kind)
+            self.sparse[letter] = Access(TensorVar(letter, fmt), tuple(map(IndexVar, names)))
+            self._check_walked(name, self.sparse[letter], kind)
         return Access(TensorVar(letter, fmt, access.tensor.dtype), tuple(map(IndexVar, names)))
 
     def _check_walked(self, name: str, access: Access, kind: OperandKind) -> None:
@@ -368,7 +399,7 @@ class _Fusing:
         owners: dict[Access, set[str]] = {}
         for access in accesses_in(value):
             member = self._member_of(access)
-            stored = member.owner if member is not None and member.is_stored else access if member is None else None
+            stored = member.owner if member is not None and member.is_stored else self._walked_by(access) if member is None else None
             if stored is not None and not stored.tensor.format.is_dense:
                 owners.setdefault(valued_access(stored), set()).add(access.tensor.name)
         if len(owners) > 1:
@@ -382,6 +413,10 @@ class _Fusing:
         if not is_zero(simplified(value, names)):
             raise NotFused(f"{part.name} is not 0 at unstored entries")
         return owner
+
+    def _walked_by(self, access: Access) -> Access:
+        """The access to the operand whose pattern an operand shares; the access itself if it shares none."""
+        return access if access.tensor.shares is None else self.sparse[access.tensor.shares]
 
     def _member_of(self, access: Access) -> Member | None:
         """Return the statement whose result an access reads; None for an operand."""

@@ -112,7 +112,7 @@ def _values(operand: SparseTensor | Tensor) -> Tensor:
 
 def with_patterns(values: Sequence[Tensor], patterns: Sequence[Pattern | None]) -> list[Any]:
     """Build operands from values and patterns; the pattern of a dense operand is None."""
-    return [v if pattern is None else SparseTensor(pattern, v) for v, pattern in zip(values, patterns, strict=True)]
+    return [_rebuilt(pattern, v) for v, pattern in zip(values, patterns, strict=True)]
 
 
 def _in_format(result: SparseTensor | Tensor, format: Format | str | None, request: Request) -> Any:

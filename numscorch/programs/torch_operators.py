@@ -11,7 +11,7 @@ import weakref
 from collections.abc import Collection, Sequence
 from functools import lru_cache, reduce
 from math import prod
-from operator import add
+from operator import add, mul
 from string import ascii_letters
 from typing import Any
 
@@ -23,8 +23,9 @@ from torch.utils.flop_counter import register_flop_formula
 
 from ..convert.values import as_stored
 from ..errors import UnsupportedError
+from ..frontend.gradient_requests import Gradient
 from ..frontend.parser import parse_einsum
-from ..frontend.requests import NAMES, einsum_request
+from ..frontend.requests import NAMES, Request, einsum_request
 from ..ir.format import Format
 from ..runtime.plans import keep
 from ..tensors.graph_breaks import TRACED, Shape, TracedFunction
@@ -34,7 +35,7 @@ from ..tensors.sparse_tensor import SparseTensor
 from .autograd import gradients_by_autograd
 from .dispatch import compute
 from .fitting import MISSED, quick_result
-from .gradients import DifferentiableCall, adjoint_of
+from .gradients import DifferentiableCall, Shapes, adjoint_of
 from .program_texts import array_count, described_as, filled, read_call, shape_of
 
 MOST_PATTERNS = 1 << 10  # cached patterns
@@ -57,6 +58,21 @@ def apart(results: Sequence[Tensor], inputs: Sequence[Tensor]) -> list[Tensor]:
         memories.add(kept.untyped_storage().data_ptr())
         separate.append(kept)
     return separate
+
+
+@lru_cache(maxsize=4096)
+def _derivative(
+    request: Request, at: int, fullness: tuple[bool | None, ...], shapes: Shapes, shared: tuple[int, ...], is_result_dense: bool
+) -> tuple[Gradient, tuple[int, ...], bool] | None:
+    """The request for an operand's gradient, the operands that it reads, and whether a kernel computes it; None if it takes more.
+
+    The arguments are those of :func:`adjoint_of`.
+    """
+    part = adjoint_of(request, at, fullness, shapes, shared, is_result_dense)
+    if part is None or part.repeated or len(part.kept) < len(shapes[at]) or fullness[at]:
+        return None
+    reads = (*part.reads, *[at] * part.masked)
+    return part, reads, any(fullness[k] is not None for k in reads)
 
 
 class Program:
@@ -135,25 +151,31 @@ class Program:
 
     def gradients(self, wanted: Sequence[int], upstream: Tensor, arrays: Sequence[Tensor]) -> list[Tensor]:
         """The gradients of operands: of dense ones, or of the values of sparse ones."""
-        if self.key is not None and (requested := self._requested(wanted, upstream, self.operands(arrays))) is not None:
+        if self.is_contraction and (requested := self._requested(wanted, upstream, arrays)) is not None:
             return requested
         computed = self._once(wanted, upstream, arrays)
         zeros = zip(wanted, computed, strict=True)
         return apart([torch.zeros_like(arrays[self.starts[at]]) if g is None else g for at, g in zeros], [upstream, *arrays])
 
-    def _requested(self, wanted: Sequence[int], upstream: Tensor, operands: Sequence[Any]) -> list[Tensor] | None:
-        """The gradients of a contraction with a dense result, each by one request; None if a gradient takes more than a request."""
+    def _requested(self, wanted: Sequence[int], upstream: Tensor, arrays: Sequence[Tensor]) -> list[Tensor] | None:
+        """The gradients of a contraction, each by one request; None if one takes more, or the numbers are complex."""
+        operands = self.operands(arrays)
+        result = operands[self.kept].pattern if self.kept is not None else self.pattern(arrays)
+        shared = tuple([at for at, o in enumerate(operands) if result is not None and isinstance(o, SparseTensor) and o.pattern is result])
         shapes = tuple([tuple(o.shape) if known is None else known[1] for o, known in zip(operands, self.formats, strict=True)])
         request = einsum_request(self.args[0], tuple(map(len, shapes)))
         gradients: list[Tensor] = []
+        are_new = result is None  # whether kernels computed all of them
         for at in wanted:
-            part = adjoint_of(request, at, self.fullness, shapes, (), True)
-            if part is None or part.repeated or len(part.kept) < len(shapes[at]) or self.dtype.is_complex or self.fullness[at]:
+            if self.dtype.is_complex or (derived := _derivative(request, at, self.fullness, shapes, shared, result is None)) is None:
                 return None
-            inputs = [upstream, *[operands[k] for k in (*part.reads, *[at] * part.masked)]]
+            part, reads, is_new = derived
+            are_new &= is_new
+            values = reduce(mul, [operands[k]._values for k in part.folded], upstream) if part.folded else upstream
+            inputs = [values if result is None else SparseTensor(result, values), *[operands[k] for k in reads]]
             gradient = compute(part.request, inputs, "dense" if self.fullness[at] is None else None)
-            gradients.append((gradient if self.fullness[at] is None else as_stored(gradient, operands[at].pattern)).contiguous())
-        return gradients
+            gradients.append(gradient.contiguous() if self.fullness[at] is None else as_stored(gradient, operands[at].pattern))
+        return gradients if are_new else apart(gradients, [upstream, *arrays])
 
     def recorded(self, wanted: Sequence[int], upstream: Tensor, arrays: Sequence[Tensor]) -> Sequence[Tensor | None]:
         """The gradients of any call: it is computed again, and autograd records it."""

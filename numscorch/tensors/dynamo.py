@@ -65,7 +65,7 @@ def correct() -> None:
     if (overridable := getattr(functions, "get_overridable_functions", None)) is not None:
         overridable().update(OVERRIDABLE)
     if (is_fixed := getattr(symbolic_convert, "is_stdlib", None)) is not None:
-        symbolic_convert.is_stdlib = lambda module: is_fixed(module) or _is_unchanging(module)
+        symbolic_convert.is_stdlib = lambda mod: bool(is_fixed(mod) or _is_unchanging(mod))
 
 
 def _is_unchanging(module: Any) -> bool:

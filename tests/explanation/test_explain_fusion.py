@@ -96,11 +96,18 @@ def test_dense_parts_are_torchs() -> None:
 
 
 def test_an_unfused_part_has_a_reason() -> None:
-    text = str(ns.explain("S[i,j] = A[i,j] * 2; D[i,j] = S[i,j] + B[i,j]", A=A, B=A))
+    text = str(ns.explain("S[i,j] = A[i,j] * 2; D[i,j] = S[i,j] + B[i,j]", A=A, B=ns.from_torch(MATRIX.flip(1), ns.CSR)))
     assert "alone             not fused with the next part: D merges several sparse tensors" in text
     assert text.count("alone  ") == 1, "the last part has no next one"
     text_with_format = str(ns.explain("y[i] = A[i,j] * x[j]; z[i] = relu(y[i])", A=A, x=numbers(9), format=ns.Format("s")))
     assert "not fused with the next part: format=" in text_with_format and "is requested" in text_with_format
+
+
+def test_operands_with_one_pattern_are_fused() -> None:
+    text, B = "s[i] += A[i,j] * B[i,j]; D[i,j] = A[i,j] * (B[i,j] - s[i])", A.with_values(A.values.exp())
+    assert "in one kernel" in str(ns.explain(text, A=A, B=B))
+    assert "s merges several sparse tensors" in str(ns.explain(text, A=A, B=ns.from_torch(B.to_dense(), ns.CSR)))
+    assert ns.evaluate(text, A=A, B=B).pattern is A.pattern
 
 
 def test_fused_parts_have_no_reason_to_be_alone() -> None:

@@ -10,6 +10,7 @@ from torch import Tensor
 
 import numscorch as ns
 from numscorch.programs import fused_calls
+from numscorch.programs.adjoints import Adjoint
 from numscorch.runtime.plans import uncompiled
 
 ATTENTION = """
@@ -109,6 +110,48 @@ def test_no_entries_are_saved_for_the_gradient(monkeypatch: pytest.MonkeyPatch) 
         ns.evaluate(ATTENTION, A=A, Q=operands[0], K=operands[1], V=operands[2])
     assert sum(saved) == 3 * n * 3 + A.nnz + 2 * n  # operands, and two numbers per row: the maximum score and the sum
     assert max(saved) == A.nnz  # the values of the pattern, which exist anyway
+
+
+@pytest.mark.parametrize("name", ["softmax", "log_softmax"])
+def test_the_gradient_of_a_sparse_softmax_is_one_kernel(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The upstream gradient has the pattern of the matrix; the backward kernel computes each exponential once."""
+    adjoints: list[Adjoint | None] = []
+    adjoint_of = fused_calls.adjoint_of
+    monkeypatch.setattr(fused_calls, "adjoint_of", lambda *args: (adjoints.append(adjoint_of(*args)), adjoints[-1])[1])
+    A, stored = ns.from_torch(matrix(), ns.CSR), matrix() != 0
+    leaf, full = A.values.clone().requires_grad_(), matrix().masked_fill(~stored, -torch.inf)[1:].requires_grad_()  # row 0 is empty
+
+    def function(values: Tensor) -> Tensor:
+        return getattr(torch, name)(A.with_values(values), 1).values
+
+    upstream = torch.randn_like(leaf)
+    with uncompiled():
+        output = function(leaf)
+        (gradient,) = torch.autograd.grad(output, leaf, upstream)
+        expected = torch.where(stored[1:], getattr(torch, name)(full, 1), 0)
+        torch.testing.assert_close(output, expected[stored[1:]])
+        torch.testing.assert_close(gradient, torch.autograd.grad(expected[stored[1:]], full, upstream)[0][stored[1:]])
+        assert torch.autograd.gradcheck(function, leaf, fast_mode=True) and torch.autograd.gradgradcheck(function, leaf, fast_mode=True)
+    assert adjoints[0] is not None
+    (run,) = adjoints[0].runs
+    assert " ".join(str(value) for value in run.request.read).count("exp(") == 1
+
+
+def test_several_operands_with_one_pattern() -> None:
+    """Each operand gets its gradient, as in the backward pass of a softmax written by hand."""
+    text = "s[i] += R[i,j] * G[i,j]; E[i,j] = R[i,j] * (G[i,j] - s[i]); y[i] = E[i,j] * E[i,j]"
+    R = ns.from_torch(matrix(), ns.CSR)
+    leaves = R.values.clone().requires_grad_(), random_leaf(R.nnz, seed=9)
+
+    def function(r: Tensor, g: Tensor) -> Tensor:
+        return ns.evaluate(text, R=R.with_values(r), G=R.with_values(g))
+
+    with uncompiled():
+        full = [R.with_values(leaf).to_dense() for leaf in leaves]
+        share = full[0] * (full[1] - (full[0] * full[1]).sum(1, keepdim=True))
+        expected = torch.autograd.grad((share * share).sum(), leaves)
+        torch.testing.assert_close(torch.autograd.grad(function(*leaves).sum(), leaves), expected)
+        assert torch.autograd.gradgradcheck(function, leaves, fast_mode=True)
 
 
 def test_rows_of_dense_tensors_are_stored_instead(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -131,6 +131,7 @@ REFUSED = {
     "S[h,i,j] = stored(A[i,j]) * v[h]; y[h,i] = stored(S[h,i,j])": "S is not sparse",
     "T[i,k] = A[i,j] * X[j,k]; D[i,o] = T[i,k] * W[k,o]": "D is a dense product",
     "S[i,j] = A[i,j] * 2; D[i,j] = S[i,j] + B[i,j]": "D merges several sparse tensors",
+    "S[i,j] stored max= A[i,j] * w[k]; y[i] = S[i,j]": "y would be dense",  # unstored entries of S are -inf
     "S[i,j] = A[i,j] * 2; D[i,j] = exp(S[i,j])": "D is not 0 at unstored entries",
     "y[i] = A[i,j] * x[j]; p[i] *= A[i,j]": r"\*= cannot be fused",
     "T[i,j] = A[i,j] * w[i]; U[j,i] = T[i,j] * 2": "U would be sparse with a new pattern",

@@ -98,12 +98,13 @@ class ProgramStatement:
 
 @dataclass(frozen=True)
 class RandomOperand:
-    """An operand: its shape as letters of extents (1 is broadcast), and its layout in memory."""
+    """An operand: its shape as letters of extents (1 is broadcast), its layout in memory, and an operand whose pattern it shares."""
 
     name: str
     shape: str
     layout: str
     seed: int
+    shares: str = ""
 
     def tensor(self, extents: Mapping[str, int], dtype: torch.dtype) -> Tensor | ns.SparseTensor:
         shape = [1 if at == "1" else extents[at] for at in self.shape]
@@ -120,7 +121,8 @@ class RandomOperand:
         return full
 
     def __str__(self) -> str:
-        return f"{self.name}: {self.shape or 'a number'} {self.layout}, seed {self.seed}"
+        shared = f", the pattern of {self.shares}" if self.shares else ""
+        return f"{self.name}: {self.shape or 'a number'} {self.layout}, seed {self.seed}{shared}"
 
 
 def _rows_of_lengths(shape: Sequence[int], generator: torch.Generator, columns: bool, seed: int) -> Tensor:
@@ -153,6 +155,10 @@ class Program:
         """Operands read by the statements."""
         read = {access.text for statement in self.statements for access in statement.value.accesses()}
         tensors = {operand.name: operand.tensor(self.extents, self.dtype) for operand in self.given}
+        for operand in self.given:
+            if operand.shares:
+                owner, generator = tensors[operand.shares], torch.Generator().manual_seed(operand.seed)
+                tensors[operand.name] = owner.with_values(torch.randn(owner.values.shape, generator=generator, dtype=self.dtype))
         tensors |= {name: tensors[other] for name, other in self.alias.items()}
         return {name: value for name, value in tensors.items() if name in read}
 
@@ -206,6 +212,10 @@ class _Drawer:
         self.statements: list[ProgramStatement] = []
         self.alias: dict[str, str] = {}
         self.sparse = [self._sparse() for _ in range(draw.choice((1, 1, 2)))]
+        if draw.random() < 0.4:
+            owner, first = self.given[0], self.sparse[0]
+            self.given.append(RandomOperand(name := self.names.pop(), owner.shape, owner.layout, draw.randrange(10**6), owner.name))
+            self.sparse.append(Node(name, (), first.indices))
 
     def program(self) -> Program:
         count = self.random.randint(2, 6)
@@ -267,12 +277,16 @@ class _Drawer:
         return value
 
     def _pattern(self, allowed: str) -> Node:
-        access = self.sparse[0] if self.is_of_entries else self.random.choice(self.sparse)
+        sharing = [self.sparse[0], *(access for access in self.sparse if self._given(access.text).shares)]
+        access = self.random.choice(sharing if self.is_of_entries else self.sparse)
         results = [s for s in self.statements if set("ij") <= set(s.indices) <= set(allowed)]
         if results and self.random.random() < 0.4:
             chosen = self.random.choice(results)
             return Node(chosen.name, (), chosen.indices)
         return Node("stored({})", (access,)) if self.random.random() < 0.35 else access
+
+    def _given(self, name: str) -> RandomOperand:
+        return next(operand for operand in self.given if operand.name == name)
 
     def _tree(self, allowed: str, depth: int) -> Node:
         if depth == 0:
