@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
+from weakref import ref
 
 import pytest
 import torch
@@ -14,6 +15,7 @@ from torch.autograd import forward_ad, gradcheck, gradgradcheck
 from torch.func import functional_call, functionalize, grad, grad_and_value, hessian, jacfwd, jacrev, jvp, linearize, vjp, vmap
 
 import numscorch as ns
+from numscorch.programs.batches import pattern_of_batch
 from numscorch.programs.gradients import DifferentiableCall
 from numscorch.sparsify import sparsify, topk
 
@@ -218,6 +220,16 @@ def test_a_batch_of_sparse_results_keeps_their_pattern(interpreted: None) -> Non
     product = vmap(lambda values: ns.einsum("ij,jk->ik", A.with_values(values), B, format=ns.CSC))(torch.stack([A.values, 2 * A.values]))
     assert product.format == ns.CSC
     torch.testing.assert_close(ns.SparseTensor(product.pattern, product.values[1]).to_dense(), 2 * D @ B.to_dense())
+
+
+def test_patterns_of_recent_batch_sizes_are_kept(interpreted: None) -> None:
+    A = ns.from_torch(D, ns.CSR)
+    patterns = []
+    for size in range(1, 40):
+        torch.testing.assert_close(vmap(lambda v: A.with_values(v).sum(1))(A.values.expand(size, -1)), D.sum(1).expand(size, -1))
+        patterns.append(ref(pattern_of_batch(A.pattern, size)))
+    assert patterns[0]() is None
+    assert patterns[-1]() is pattern_of_batch(A.pattern, 39)
 
 
 @pytest.mark.parametrize("is_fused", [False, True])
