@@ -19,6 +19,7 @@ from torch.utils.data._utils.collate import default_collate_fn_map
 
 from ..errors import UnsupportedError
 from ..frontend.operator_forms import SYNONYMS
+from ..programs import trees
 from ..programs.gradients import attached
 from ..programs.results import stored_as
 from ..tensors.dynamo import OVERRIDABLE, correct_on_import, corrected
@@ -283,11 +284,5 @@ def register() -> None:
     correct_on_import()
     for name in MASKED.split():
         _overridable(name)
-    pytree.register_pytree_node(
-        SparseTensor,
-        lambda A: ([A._values], A.pattern),
-        lambda values, pattern: SparseTensor.trusted(pattern, *values),  # tree functions may replace the values by any object
-        serialized_type_name="numscorch.SparseTensor",
-        flatten_with_keys_fn=lambda A: ([(pytree.GetAttrKey("values"), A._values)], A.pattern),
-    )
+    trees.register()
     default_collate_fn_map[SparseTensor] = lambda batch, *, collate_fn_map=None: stack(batch)

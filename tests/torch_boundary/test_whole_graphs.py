@@ -364,3 +364,19 @@ def test_backward_passes_find_patterns_of_views_again(monkeypatch: pytest.Monkey
     monkeypatch.setattr(torch_operators, "Pattern", lambda *args: pytest.fail("a pattern was built again"))
     program(A, x).sum().backward()
     torch.testing.assert_close(x.grad, 2 * D.T @ torch.ones(6, 6))
+
+
+def test_exported_programs_take_tensors_of_their_pattern(tmp_path: Path) -> None:
+    class ProductAndValues(torch.nn.Module):
+        def forward(self, A: ns.SparseTensor, x: torch.Tensor) -> tuple[torch.Tensor, ns.SparseTensor]:
+            return A @ x, torch.relu(A)
+
+    A, equal, other = ns.from_torch(D, ns.CSR), ns.from_torch(2 * D, ns.CSR), ns.from_torch(D.T, ns.CSR)
+    program = torch.export.export(ProductAndValues(), (A, X))
+    torch.export.save(program, tmp_path / "program.pt2")
+    for given in (program, torch.export.load(tmp_path / "program.pt2")):
+        product, positive = given.module()(equal, X)
+        torch.testing.assert_close(product, 2 * D @ X)
+        torch.testing.assert_close(positive.to_dense(), torch.relu(2 * D))
+        with pytest.raises(ValueError, match=r"CSR of 6x6 with \d+ entries, .*: an exported program takes tensors of one pattern"):
+            given.module()(other, X)
