@@ -330,6 +330,13 @@ class TestPlainAttributes:
             with pytest.raises(ns.UnsupportedError, match=r"write ns\.nn\.Parameter\(A\) in the place of torch\.nn\.Parameter\(A\)"):
                 nn.Parameter(tensor)
 
+    def test_torchs_buffer_refuses_a_sparse_tensor(self) -> None:
+        module, A = nn.Module(), ns.eye(2, format=ns.CSR)
+        with pytest.raises(ns.UnsupportedError, match=r"register_buffer\(name, A\) in the place of torch\.nn\.Buffer\(A\)"):
+            nn.Buffer(A)
+        module.register_buffer("A", A)
+        assert module.A is A and dict(module.named_buffers()) == {"A": A}
+
     def test_a_tensor_that_requires_grad_warns_once(self) -> None:
         class StockNet(nn.Module):
             def __init__(self, A: Any):
