@@ -192,11 +192,22 @@ def recorder() -> str | None:
 
 
 def lifted(arrays: list[torch.Tensor]) -> list[torch.Tensor]:
-    """The tensors for a recorded program; real tensors become fake ones if a FakeTensorMode is active."""
+    """The tensors for a recorded program; real tensors become fake ones if a FakeTensorMode is active.
+
+    Raises:
+        UnsupportedError: ``make_fx`` records fake tensors only.
+    """
     mode = torch._C._get_dispatch_mode(KEY.FAKE)
-    if mode is None or torch._C._get_dispatch_mode(KEY.PROXY) is not None:
+    if mode is None:
         return arrays
-    return [array if mode.is_our_fake(array) else mode.from_tensor(array) for array in arrays]
+    if torch._C._get_dispatch_mode(KEY.PROXY) is None:
+        return [array if mode.is_our_fake(array) else mode.from_tensor(array) for array in arrays]
+    if not mode.allow_non_fake_inputs and any(type(innermost(array)) in (torch.Tensor, Parameter) for array in arrays):
+        raise UnsupportedError(
+            "a SparseTensor within make_fx with fake tensors: its index arrays are real tensors, so write make_fx(function, "
+            "tracing_mode=..., _allow_non_fake_inputs=True)"
+        )
+    return arrays
 
 
 @contextmanager
