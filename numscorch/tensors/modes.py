@@ -71,6 +71,24 @@ def outside_modes() -> Iterator[None]:
         yield
 
 
+def is_forward(tensors: Iterable[torch.Tensor]) -> bool:
+    """Whether forward-mode AD is active; programs of Dynamo enter its level without changing ``forward_ad._current_level``."""
+    unpacked: Any = torch._VF._unpack_dual
+    with _unrecorded():
+        return forward_ad._current_level >= 0 or any(
+            (t.is_floating_point() or t.is_complex()) and unpacked(t, level=0)[1] is not None for t in tensors
+        )
+
+
+def _unrecorded() -> AbstractContextManager[Any]:
+    """A context in which ``make_fx`` records no operators."""
+    if torch._C._get_dispatch_mode(KEY.PROXY) is None:
+        return nullcontext()
+    from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing  # lazy: slow to import
+
+    return disable_proxy_modes_tracing()
+
+
 def is_nested(tensors: Iterable[torch.Tensor]) -> bool:
     """Whether derivatives are nested: a tensor within a transform of torch.func also requires grad, or has a tangent, outside of it."""
     stack = torch._C._functorch.get_interpreter_stack() or ()

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from torch.func import grad, hessian, jacrev
+from torch.autograd import forward_ad
+from torch.func import grad, hessian, jacrev, jvp
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -213,6 +214,31 @@ def test_transforms_within_a_program() -> None:
             torch.testing.assert_close(torch.compile(function, fullgraph=True, backend="aot_eager")(given), function(given))
         batched, given = torch.func.vmap(torch.func.grad(loss)), torch.stack([X, 2 * X, -X])
         torch.testing.assert_close(torch.compile(batched, fullgraph=True, backend="aot_eager")(given), batched(given))
+
+
+def _tangent(function: Any) -> Any:
+    """A function from a tensor and its tangent to the tangent of a result, by dual numbers."""
+
+    def tangent(x: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
+        with forward_ad.dual_level():
+            return forward_ad.unpack_dual(function(forward_ad.make_dual(x, t))).tangent
+
+    return tangent
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@pytest.mark.parametrize("name", ["product", "values", "twice"])
+def test_tangents_within_a_program(name: str, backend: str) -> None:
+    """Once, programs that Dynamo had compiled lost the tangents of dual numbers."""
+    A = ns.from_torch(D, ns.CSR)
+    function, x = {
+        "product": (lambda x: A @ x, X),
+        "values": (lambda values: torch.relu(A.with_values(values)) @ X, A.values),
+        "twice": (lambda values: A.with_values(values) @ (A.with_values(values) @ X), A.values),
+    }[name]
+    for call in (lambda x, t: jvp(function, (x,), (t,)), _tangent(function)):
+        torch.compiler.reset()
+        torch.testing.assert_close(torch.compile(call, fullgraph=True, backend=backend)(x, 2 * x), call(x, 2 * x))
 
 
 def test_a_named_kernel_in_the_profiler() -> None:
