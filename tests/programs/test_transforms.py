@@ -222,6 +222,27 @@ def test_a_batch_of_sparse_results_keeps_their_pattern(interpreted: None) -> Non
     torch.testing.assert_close(ns.SparseTensor(product.pattern, product.values[1]).to_dense(), 2 * D @ B.to_dense())
 
 
+def test_a_batch_of_sparse_results_has_tensors(interpreted: None) -> None:
+    A = ns.from_torch(D, ns.CSR)
+    values = torch.stack([A.values, 2 * A.values])
+    batch = vmap(lambda values: torch.relu(A.with_values(values)))(values)
+    dense = torch.relu(torch.stack([D, 2 * D]))
+    torch.testing.assert_close(batch.to_dense(), dense)
+    torch.testing.assert_close(batch[1].to_dense(), dense[1])
+    torch.testing.assert_close([A.to_dense() for A in batch], list(dense))
+    torch.testing.assert_close(vmap(lambda A: A @ X)(batch), dense @ X)
+    assert (batch.shape, len(batch), batch[1:].shape, batch.format) == (dense.shape, 2, dense[1:].shape, ns.CSR)
+    nested = vmap(vmap(lambda values: A.with_values(values)))(torch.stack([values, -values]))
+    torch.testing.assert_close(nested.to_dense()[1], -torch.stack([D, 2 * D]))
+    torch.testing.assert_close(nested[0][1].to_dense(), 2 * D)
+    for call in (lambda: batch @ X, lambda: torch.relu(batch), lambda: batch.sum(1)):
+        with pytest.raises(ns.UnsupportedError, match=r"of a batch of SparseTensors.*batch\[0\]"):
+            call()
+    with pytest.raises(ns.OperandError, match=r"batch\[0\]\[i, j\]"):
+        batch[0, 1]
+    assert not hasattr(batch, "crow_indices")
+
+
 def test_patterns_of_recent_batch_sizes_are_kept(interpreted: None) -> None:
     A = ns.from_torch(D, ns.CSR)
     patterns = []
