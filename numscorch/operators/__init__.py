@@ -110,7 +110,8 @@ OUTSIDE = frozenset(
 )  # fmt: skip
 OF_DESCRIPTIONS = frozenset(
     (
-        "dim", "element_size", "get_device", "is_complex", "is_floating_point", "is_signed", "ndimension", "nelement", "numel",
+        "dense_dim", "dim", "element_size", "get_device", "is_complex", "is_contiguous", "is_floating_point", "is_signed", "ndimension",
+        "nelement", "numel", "sparse_dim",
     )
 )  # fmt: skip
 PLAIN_TYPES = (SparseTensor, int, float, bool, type(None))

@@ -127,7 +127,7 @@ class SparseTensorBatch(StoredValues):
         return dense
 
     def __getattr__(self, name: str) -> Any:
-        raise MissingError(f"{name} {ADVICE}", name=name, obj=self)
+        raise MissingError(f"{name} {ADVICE}")
 
     @classmethod
     def __torch_function__(

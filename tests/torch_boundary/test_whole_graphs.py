@@ -406,3 +406,47 @@ def test_exported_programs_take_tensors_of_their_pattern(tmp_path: Path) -> None
         torch.testing.assert_close(positive.to_dense(), torch.relu(2 * D))
         with pytest.raises(ValueError, match=r"CSR of 6x6 with \d+ entries, .*: an exported program takes tensors of one pattern"):
             given.module()(other, X)
+
+
+READ = "dtype device is_sparse is_sparse_csr ndim nnz density is_cpu itemsize nbytes requires_grad shape"
+CALLED = "dim is_contiguous is_floating_point numel size _nnz"
+PROPERTIES: dict[str, Callable[[Any], Any]] = {
+    **{name: lambda A, name=name: getattr(A, name) for name in READ.split()},
+    **{name: lambda A, name=name: getattr(A, name)() for name in CALLED.split()},
+    "format": lambda A: A.format.name,
+    "getattr layout": lambda A: getattr(A, "layout", None),
+    "hasattr layout": lambda A: hasattr(A, "layout"),
+    "hasattr tocsr": lambda A: hasattr(A, "tocsr"),
+    "len": len,
+}
+
+
+@pytest.mark.parametrize("name", PROPERTIES)
+def test_properties_are_constants(name: str) -> None:
+    read = PROPERTIES[name]
+    for format in (ns.CSR, ns.DCSR, ns.BCSR(4, 4)):
+        torch.compiler.reset()
+        A = ns.from_torch(D, format)
+        assert torch.compile(lambda A, x: (A @ x, read(A)), fullgraph=True, backend="aot_eager")(A, X)[1] == read(A)
+
+
+CONSTRUCTORS: dict[str, Callable[[torch.Tensor], Any]] = {
+    "from_coo": lambda x: ns.from_coo([[0, 1], [1, 0]], x[0, :2], (6, 6)),
+    "from_csr": lambda x: ns.from_csr(torch.tensor([0, 1, 2]), torch.tensor([1, 0]), x[0, :2], (2, 6)),
+    "from_torch": lambda x: ns.from_torch(x),
+    "from_scipy": lambda x: ns.from_scipy(EYE),
+    "adj_t": lambda x: ns.adj_t(torch.tensor([[0, 1], [1, 0]]), size=6),
+    "eye": lambda x: ns.eye(6, format=ns.CSR),
+    "sliding_window": lambda x: ns.nn.patterns.sliding_window(6, 1),
+    "to_scipy": lambda x: ns.from_scipy(EYE).to_scipy().sum() + ns.eye(6, format=ns.CSR),
+}
+EYE = ns.eye(6, format=ns.CSR).to_scipy()
+
+
+@pytest.mark.parametrize("name", CONSTRUCTORS)
+def test_constructors_break_the_graph(name: str) -> None:
+    call = lambda x: (CONSTRUCTORS[name](x) @ x) + 1  # noqa: E731
+    with pytest.raises(torch._dynamo.exc.Unsupported, match=r"within a whole graph: .*; call it outside, and pass its result"):
+        torch.compile(call, fullgraph=True, backend="aot_eager")(X)
+    torch.compiler.reset()
+    torch.testing.assert_close(torch.compile(call, backend="aot_eager")(X), call(X))
