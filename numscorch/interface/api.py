@@ -204,6 +204,7 @@ def evaluate(statement: str, /, *, format: Format | str | None = None, sparsifie
     return evaluate_parts(statement, operands, format)
 
 
+@graph_break
 def explain(
     expr: Any,
     *operands: Any,

@@ -450,3 +450,13 @@ def test_constructors_break_the_graph(name: str) -> None:
         torch.compile(call, fullgraph=True, backend="aot_eager")(X)
     torch.compiler.reset()
     torch.testing.assert_close(torch.compile(call, backend="aot_eager")(X), call(X))
+
+
+def test_graph_breaks_do_not_compile_functions_of_numscorch() -> None:
+    """Once, Dynamo compiled functions that ran after a graph break, with warnings and further breaks."""
+    A = ns.from_torch(D, ns.CSR)
+    torch._dynamo.utils.counters.clear()
+    torch.compile(lambda A, x: A.max(1).values + x, backend="eager")(A, X)
+    assert [reason.split("\n")[0] for reason in torch._dynamo.utils.counters["graph_break"]] == [
+        "Skip calling `torch.compiler.disable()`d function"
+    ]
