@@ -22,6 +22,7 @@ from ..ir.levels import Compressed
 from ..ir.padded import Nonzero
 from ..schedule import tuning
 from ..tensors.arrays import as_indices, as_shape, as_values, check_coordinates, check_values, converter, disordered_entry, is_increasing
+from ..tensors.graph_breaks import graph_break
 from ..tensors.ledgers import note
 from ..tensors.modes import as_numpy, check_not_traced, innermost, made_outside, on_cpu, plain_tensor, unlifted
 from ..tensors.packing import check_order, entry_columns, index_dtype_for, is_identity, pack
@@ -37,6 +38,7 @@ COALESCE = "the tensor is only marked as coalesced: from_torch coalesces torch.s
 CONSTRUCTORS = "from_coo, from_csr or from_scipy"
 
 
+@graph_break
 def from_torch(
     tensor: torch.Tensor, format: Format | str | None = None, *, copy: bool = True, check_invariants: bool = True
 ) -> SparseTensor:
@@ -211,6 +213,7 @@ def _without_coalesce(function: F) -> F:
     return cast("F", call)
 
 
+@graph_break
 @_without_coalesce
 def from_coo(
     indices: torch.Tensor | ArrayLike,
@@ -351,6 +354,7 @@ def packed(
     return (sorted_list if is_listed else pack)(indices, shape, format, dtype)
 
 
+@graph_break
 @_without_coalesce
 def from_csr(
     pos: torch.Tensor | ArrayLike,

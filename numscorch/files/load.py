@@ -17,6 +17,7 @@ from ..errors import FormatError, UnsupportedError
 from ..ir.format import COO, CSR, Format
 from ..ir.level import INT64_MAX
 from ..tensors.arrays import check_values
+from ..tensors.graph_breaks import graph_break
 from ..tensors.packing import index_dtype_for, pack
 from ..tensors.sparse_tensor import SparseTensor
 from .archives import MARK, integers_in, read_arrays, read_safetensors, required, sizes_in, tensor_of
@@ -157,6 +158,7 @@ def load(
     return A if target is None else to_format(A, target)
 
 
+@graph_break
 def load_graph(path: str | PathLike[str], *, dtype: torch.dtype = torch.float32) -> Graph:
     """Read a graph with node labels from a .npz archive.
 

@@ -28,7 +28,7 @@ from ..programs.reductions import prepared, reduced
 from ..programs.tracing import TRACERS, holds_traced, traced_call
 from ..sparsifiers.results import einsum_as_statement, evaluate_sparsified, sparsified_einsum
 from ..tensors.distributed import handler_of
-from ..tensors.graph_breaks import TRACED, TracedFunction, traced
+from ..tensors.graph_breaks import TRACED, TracedFunction, graph_break, traced
 from ..tensors.methods import METHODS
 from ..tensors.modes import dispatch_modes, recorder
 from ..tensors.parameter import SparseParameter
@@ -204,6 +204,7 @@ def evaluate(statement: str, /, *, format: Format | str | None = None, sparsifie
     return evaluate_parts(statement, operands, format)
 
 
+@graph_break
 def explain(
     expr: Any,
     *operands: Any,
@@ -284,6 +285,7 @@ def _explained(call: EinsumCall) -> tuple[Explanation, str | Request, Sequence[A
     return explain_einsum(request, operands_read, call.format), request, operands_read
 
 
+@graph_break
 def load(f: Any, *args: Any, **kwargs: Any) -> Any:
     """Read a SparseTensor from a file. Other files are read by ``torch.load``.
 
@@ -335,6 +337,7 @@ def load(f: Any, *args: Any, **kwargs: Any) -> Any:
     return torch.load(f, *args, **kwargs)
 
 
+@graph_break
 def save(obj: Any, f: Any, *args: Any, **kwargs: Any) -> None:
     """Write a SparseTensor to a file for :func:`load`. Other names and file objects are written by ``torch.save``.
 

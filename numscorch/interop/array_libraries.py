@@ -17,6 +17,7 @@ from ..ir.levels import Compressed, Dense
 from ..machine.memory import check_entries
 from ..tensors.arrays import as_indices, as_shape, as_values, check_coordinates
 from ..tensors.coordinate_order import in_order
+from ..tensors.graph_breaks import graph_break
 from ..tensors.modes import as_numpy
 from ..tensors.packing import coordinates, index_dtype_for
 from ..tensors.pattern import Pattern
@@ -161,6 +162,7 @@ MAKERS: dict[Format, Callable[[Any, SparseTensor, np.ndarray, bool], Any]] = {
 }
 
 
+@graph_break
 def from_scipy(matrix: sparray | spmatrix, format: Format | str | None = None, *, copy: bool = True) -> SparseTensor:
     """Convert a SciPy sparse array or matrix.
 
@@ -241,6 +243,7 @@ def _from_compressed(layout: Format, array: Any, stored: int | None = None) -> S
 # ---- pydata/sparse
 
 
+@graph_break
 def from_pydata(array: Any, format: Format | str | None = None, *, copy: bool = True) -> SparseTensor:
     """Convert an array of pydata/sparse.
 

@@ -20,12 +20,14 @@ from ..errors import OperandError, RangeError, SizeError, UnsupportedError
 from ..ir.format import CSR, Format, as_format
 from ..tensors.arrays import as_indices, as_shape, as_values
 from ..tensors.coordinate_order import are_within
+from ..tensors.graph_breaks import graph_break
 from ..tensors.ledgers import stack_level
 from ..tensors.modes import as_numpy
 from ..tensors.packing import counted_entries, of_entries
 from ..tensors.sparse_tensor import SparseTensor
 
 
+@graph_break
 def adj_t(
     edge_index: torch.Tensor | ArrayLike,
     edge_weight: torch.Tensor | ArrayLike | None = None,

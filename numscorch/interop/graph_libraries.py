@@ -15,12 +15,14 @@ from ..convert.construct import from_coo, from_csr, owned
 from ..errors import FormatError, UnsupportedError
 from ..ir.format import CSR, Format
 from ..tensors.arrays import as_values
+from ..tensors.graph_breaks import graph_break
 from ..tensors.sparse_tensor import SparseTensor
 from .edge_lists import check_graph, to_edge_index, unweighted
 
 # ---- torch_sparse
 
 
+@graph_break
 def from_torch_sparse(adj: Any, format: Format | str | None = None, *, copy: bool = True) -> SparseTensor:
     """Convert a ``torch_sparse.SparseTensor``; gradients flow to the values.
 
@@ -87,6 +89,7 @@ def to_torch_sparse(A: SparseTensor, copy: bool = True) -> Any:
 # ---- DGL
 
 
+@graph_break
 def from_dgl(graph: Any, weight: str | torch.Tensor | None = None, format: Format | str | None = None) -> SparseTensor:
     """Create the adjacency matrix ``A[source, target]`` of a DGL graph with one edge type; gradients flow to the weights.
 
@@ -151,6 +154,7 @@ def to_dgl(A: SparseTensor, weight: str = "weight") -> Any:
 # ---- networkx
 
 
+@graph_break
 def from_networkx(
     graph: Any,
     weight: str | None = "weight",

@@ -17,6 +17,7 @@ import numpy as np
 import torch
 
 from ..errors import RangeError, SizeError
+from ..tensors.graph_breaks import graph_break
 from ..tensors.packing import of_rows
 from ..tensors.pattern import Pattern
 from ..tensors.sparse_tensor import SparseTensor
@@ -38,6 +39,7 @@ MAX_PATTERNS = 32  # cache capacity of each function, in patterns
 BAND = "(i, j) -> (i: dense, j: band"
 
 
+@graph_break
 def sliding_window(n: int, w: int) -> SparseTensor:
     """Make a sliding window: each token attends to itself and to ``w`` tokens on each side, cut at the ends of the sequence.
 
@@ -62,6 +64,7 @@ def sliding_window(n: int, w: int) -> SparseTensor:
     return ones_at(_sliding_window(_length("sliding_window", n), _checked_int("sliding_window", "w", w)))
 
 
+@graph_break
 def causal(n: int) -> SparseTensor:
     """Make the causal pattern (n, n): each token attends to itself and to earlier tokens, n (n + 1) / 2 entries.
 
@@ -86,6 +89,7 @@ def causal(n: int) -> SparseTensor:
     return ones_at(_causal(_length("causal", n)))
 
 
+@graph_break
 def global_tokens(n: int, tokens: int | Iterable[int]) -> SparseTensor:
     """Make the pattern of global tokens: they attend to all tokens, and all tokens attend to them.
 
@@ -111,6 +115,7 @@ def global_tokens(n: int, tokens: int | Iterable[int]) -> SparseTensor:
     return ones_at(_global_tokens(_length("global_tokens", n), _positions(n, tokens)))
 
 
+@graph_break
 def random_blocks(n: int, block: int, count: int, seed: int = 0) -> SparseTensor:
     """Make a pattern of random blocks: each block of queries attends to ``count`` distinct random blocks of keys, or to all if fewer.
 
@@ -136,6 +141,7 @@ def random_blocks(n: int, block: int, count: int, seed: int = 0) -> SparseTensor
     return ones_at(_block_rows(*sizes, None, int(seed)))
 
 
+@graph_break
 def bigbird(n: int, block: int = 16, global_: int | Iterable[int] = 2, random: int = 2, window: int = 2, seed: int = 0) -> SparseTensor:
     """Make BigBird's pattern: global tokens, a sliding window of blocks, and random blocks. The defaults are those of Scorch's evaluation.
 
@@ -166,6 +172,7 @@ def bigbird(n: int, block: int = 16, global_: int | Iterable[int] = 2, random: i
     return ones_at(_union((_block_rows(length, size, *counts, int(seed)), _global_tokens(length, _positions(length, global_)))))
 
 
+@graph_break
 def longformer(n: int, window: int, global_: int | Iterable[int] = 0) -> SparseTensor:
     """Make Longformer's pattern: a sliding window of ``window`` tokens, half of them on each side, and global tokens.
 
@@ -192,6 +199,7 @@ def longformer(n: int, window: int, global_: int | Iterable[int] = 0) -> SparseT
     return ones_at(_union((_sliding_window(length, width), _global_tokens(length, _positions(length, global_)))))
 
 
+@graph_break
 def block(mask: torch.Tensor | np.ndarray | Sequence[Sequence[bool]], size: int) -> SparseTensor:
     """Expand a mask of blocks: each nonzero entry becomes a full block of size x size.
 

@@ -72,7 +72,8 @@ def sparse_weight(module: M, name: str, A: SparseTensor) -> M:
     ``copy.deepcopy``, ``DistributedDataParallel``, ``fully_shard``, ``torch.compile`` and ``torch.export`` work as for other
     parametrizations. ``load_state_dict`` needs a state with the same pattern, or the state of the stock module, if the nonzeros of its
     weight lie in the pattern. With ``assign=True``, it takes over the pattern of the state. :func:`dense_weight` is the inverse;
-    ``torch.nn.utils.parametrize.remove_parametrizations`` raises an error. If the first layer of a ``TransformerEncoder`` is dense and
+    ``torch.nn.utils.parametrize.remove_parametrizations`` raises an error. torch does not pickle parametrized modules: save the
+    ``state_dict()`` of the module. If the first layer of a ``TransformerEncoder`` is dense and
     another one is not, create it with ``enable_nested_tensor=False``.
 
     Args:

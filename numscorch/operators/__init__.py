@@ -19,6 +19,7 @@ from torch.utils.data._utils.collate import default_collate_fn_map
 
 from ..errors import UnsupportedError
 from ..frontend.operator_forms import SYNONYMS
+from ..programs import trees
 from ..programs.gradients import attached
 from ..programs.results import stored_as
 from ..tensors.dynamo import OVERRIDABLE, correct_on_import, corrected
@@ -109,7 +110,8 @@ OUTSIDE = frozenset(
 )  # fmt: skip
 OF_DESCRIPTIONS = frozenset(
     (
-        "dim", "element_size", "get_device", "is_complex", "is_floating_point", "is_signed", "ndimension", "nelement", "numel",
+        "dense_dim", "dim", "element_size", "get_device", "is_complex", "is_contiguous", "is_floating_point", "is_signed", "ndimension",
+        "nelement", "numel", "sparse_dim",
     )
 )  # fmt: skip
 PLAIN_TYPES = (SparseTensor, int, float, bool, type(None))
@@ -283,11 +285,5 @@ def register() -> None:
     correct_on_import()
     for name in MASKED.split():
         _overridable(name)
-    pytree.register_pytree_node(
-        SparseTensor,
-        lambda A: ([A._values], A.pattern),
-        lambda values, pattern: SparseTensor.trusted(pattern, *values),  # tree functions may replace the values by any object
-        serialized_type_name="numscorch.SparseTensor",
-        flatten_with_keys_fn=lambda A: ([(pytree.GetAttrKey("values"), A._values)], A.pattern),
-    )
+    trees.register()
     default_collate_fn_map[SparseTensor] = lambda batch, *, collate_fn_map=None: stack(batch)

@@ -16,7 +16,9 @@ from ..convert.conversions import to_format
 from ..convert.values import values_of
 from ..errors import MissingError, OperandError, SizeError, UnsupportedError
 from ..ir.format import sorted_format
+from ..tensors.dynamo import constant
 from ..tensors.packing import at_entries
+from ..tensors.pattern import Pattern
 from ..tensors.sparse_tensor import OPERATORS, PROPERTIES, SparseTensor
 from ..tensors.suggestions import type_name
 from ..tensors.torch_layouts import BY_ROWS, COMPRESSED, TorchLayout, compressed_arrays, format_of, layout_of
@@ -286,7 +288,12 @@ def to_sparse(
 
 def own_layout(A: SparseTensor) -> TorchLayout | None:
     """The torch layout that stores the same arrays as the tensor's format, or None; rows may be unordered, but have no free slots."""
-    return A.pattern.remember("torch layout", lambda: None if A.format.has_gaps else layout_of(sorted_format(A.format)))
+    return _layout_of(A.pattern)
+
+
+@constant
+def _layout_of(pattern: Pattern) -> TorchLayout | None:
+    return pattern.remember("torch layout", lambda: None if pattern.format.has_gaps else layout_of(sorted_format(pattern.format)))
 
 
 def layout(A: SparseTensor) -> torch.layout:
@@ -303,7 +310,7 @@ def layout(A: SparseTensor) -> torch.layout:
         return torch.strided
     if (stored_layout := own_layout(A)) is None:
         suggestion = "A.format says how it is stored, and .to_sparse() and .to_sparse_csr() convert it"
-        raise AttributeError(f"torch has no layout for {A.format.name}: {suggestion}", name="layout", obj=A)
+        raise AttributeError(f"torch has no layout for {A.format.name}: {suggestion}")
     return stored_layout.layout
 
 

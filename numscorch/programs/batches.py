@@ -19,9 +19,12 @@ from ..ir.format import Format
 from ..ir.levels import Dense
 from ..ir.parts import Part
 from ..machine.target import host
-from ..runtime.plans import describe_all
+from ..runtime.plans import describe_all, keep
+from ..tensors.modes import made_outside
 from ..tensors.pattern import Pattern
 from ..tensors.sparse_tensor import SparseTensor
+
+MOST_SIZES = 16  # batch sizes whose patterns a pattern keeps
 
 
 class BatchedCall(NamedTuple):
@@ -75,9 +78,12 @@ def batched_call(
 
 
 def pattern_of_batch(pattern: Pattern, size: int) -> Pattern:
-    """The pattern of a batch of tensors that share a pattern; it has the same index arrays."""
+    """The pattern of a batch of tensors that share a pattern; it has the same index arrays. The patterns of recent sizes are kept."""
+    batches: dict[int, Pattern] = pattern.remember("batches", dict)
+    if (known := batches.get(size)) is not None:
+        return known
     format, shape, arrays = _with_dense_level(pattern.format), (*pattern.shape, size), (*pattern.arrays, ())
-    return pattern.remember(("batch", size), lambda: Pattern(format, shape, arrays, pattern.index_dtype))
+    return keep(batches, size, made_outside(lambda: Pattern(format, shape, arrays, pattern.index_dtype)), MOST_SIZES)
 
 
 def pattern_of_row(pattern: Pattern, size: int, known: Sequence[Pattern | None]) -> Pattern:

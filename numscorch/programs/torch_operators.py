@@ -17,7 +17,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd import forward_ad
 from torch.autograd.function import _SingleLevelFunction
 from torch.utils.flop_counter import register_flop_formula
 
@@ -29,7 +28,16 @@ from ..frontend.requests import NAMES, Request, einsum_request
 from ..ir.format import Format
 from ..runtime.plans import keep
 from ..tensors.graph_breaks import TRACED, Shape, TracedFunction
-from ..tensors.modes import in_transform, is_nested, outside_dispatch_modes, outside_forward_mode, recorder, recording, within_transform
+from ..tensors.modes import (
+    in_transform,
+    is_forward,
+    is_nested,
+    outside_dispatch_modes,
+    outside_forward_mode,
+    recorder,
+    recording,
+    within_transform,
+)
 from ..tensors.pattern import Pattern
 from ..tensors.sparse_tensor import SparseTensor
 from .autograd import gradients_by_autograd
@@ -323,7 +331,7 @@ class _Differentiable(_SingleLevelFunction):
         if program_of(ctx.program).name not in LINEAR:
             raise UnsupportedError(
                 f"a tangent of {ctx.program}: a recorded program takes tangents of {', '.join(LINEAR)} only: use torch.func.jvp outside "
-                "of make_fx and linearize"
+                "of torch.compile, make_fx and linearize"
             )
         arrays = ctx.saved_tensors
         places = [at for at in program_of(ctx.program).starts if tangents[1 + at] is not None]
@@ -365,7 +373,7 @@ class _Once(_SingleLevelFunction):
 
 
 def _call(program: str, arrays: Sequence[Tensor]) -> Tensor:
-    if (torch.is_grad_enabled() and any(array.requires_grad for array in arrays)) or forward_ad._current_level >= 0:
+    if (torch.is_grad_enabled() and any(array.requires_grad for array in arrays)) or is_forward(arrays):
         if in_transform() and is_nested(arrays):
             raise UnsupportedError(
                 f"nested derivatives of {program} in a recorded or compiled program: compute the inner one outside of it, for example by "

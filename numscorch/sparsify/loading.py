@@ -242,6 +242,13 @@ def patterns_in(state: State, sites: Mapping[str, Site]) -> dict[str, Pattern]:
     metadata = _metadata(state)
     named = [match[1] for key in state if (match := ARRAY.fullmatch(key))] + [name for name, entry in metadata.items() if "format" in entry]
     names = [name for name in dict.fromkeys(named) if f"{name}.values" in state]
+    for name in named:
+        home, is_stock, weight = name.rpartition(".")[0].rpartition("parametrizations.")
+        if is_stock and f"{home}parametrizations.{weight}.original" not in sites:
+            raise UnsupportedError(
+                f"{home}{weight} is sparse by ns.nn.sparse_weight in the state, but not in the model: call ns.nn.sparse_weight("
+                f"model.get_submodule({home[:-1]!r}), {weight!r}, ns.zeros(shape, format=ns.CSR)), and load the state with assign=True"
+            )
     if unknown := [name for name in names if name not in sites]:
         raise OperandError(_unknown(unknown[0], list(state), list(sites)))
     for name, site in sites.items():

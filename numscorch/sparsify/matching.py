@@ -14,6 +14,7 @@ from torch.nn.utils.parametrize import ParametrizationList
 from ..errors import ExpressionError, OperandError, UnsupportedError
 from ..frontend.datatypes import STORED
 from ..ir.format import Format, as_format
+from ..nn.stock import ValuesOfWeight
 from ..sparsifiers.base import matched
 from ..sparsifiers.sparsify import Sparsifier
 from ..tensors.parameter import SparseParameter
@@ -30,6 +31,7 @@ COMPUTED = {
 }  # reasons by the suffix of the parameter's name
 REMOVE = "torch.nn.utils.parametrize.remove_parametrizations(module, '{}')"
 PARAMETRIZED = f"is parametrized; {REMOVE} leaves a plain weight"
+SPARSE = "is sparse already; ns.nn.dense_weight(module, '{}') makes it dense"
 MASKED = f"is pruned by torch; squash_mask() of the sparsifier, or {REMOVE}, leaves a plain weight"
 Names = str | Iterable[str]
 DENSE = (torch.nn.Linear, torch.nn.Conv2d)  # without subclasses, which may read the weight in other ways
@@ -117,12 +119,12 @@ def _why_dense(choice: MatchedWeight, model: torch.nn.Module, ruled: set[str]) -
         return "is sparse already; densify_model makes it dense"
     if isinstance(parameter, torch.nn.parameter.UninitializedParameter):
         return "has no size yet; run the model once before sparsifying it"
+    if why := next(filter(None, (computed(site)[1] for site in choice.modules())), ""):
+        return why
     if choice.is_vector:
         return "a vector, which stays dense"
     if parameter.is_meta:
         return "is on the meta device, and has no values: call model.to_empty(device='cpu'), then load or initialize them"
-    if why := next(filter(None, (computed(site)[1] for site in choice.modules())), ""):
-        return why
     if unnamed := [site.name for site in choice.sites if id(site.module) not in named]:
         return f"tied to {unnamed[0]}, which no rule names; name both, or neither"
     choice.is_maskable = True
@@ -149,7 +151,8 @@ def computed(site: Site) -> tuple[str, str]:
     weight, _, part = site.key.rpartition("_")
     if isinstance(site.module, ParametrizationList):
         home, _, weight = site.home.rpartition("parametrizations.")
-        return f"{home}{weight}", (MASKED if is_masked(site) else PARAMETRIZED).format(weight)
+        reason = SPARSE if isinstance(site.module[0], ValuesOfWeight) else MASKED if is_masked(site) else PARAMETRIZED
+        return f"{home}{weight}", reason.format(weight)
     if weight in site.module._parameters or not hasattr(site.module, weight) or part not in COMPUTED:
         return "", ""
     return f"{site.home}.{weight}".lstrip("."), COMPUTED["mask" if is_masked(site) else part].format(weight)

@@ -19,13 +19,12 @@ import sys
 from collections.abc import Callable, Sequence
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
-from types import CodeType, ModuleType
+from types import ModuleType
 from typing import Any, TypeVar
 
 import torch
 
 F = TypeVar("F", bound=Callable[..., Any])
-SKIPPED: list[CodeType] = []
 OVERRIDABLE: set[Any] = set()  # torch's functions that take SparseTensors; filled by the package operators
 PACKAGE = "torch._dynamo"
 corrected = {"@": False}  # whether the operands of @ keep their order; a dictionary, because other files read it
@@ -33,14 +32,20 @@ corrected = {"@": False}  # whether the operands of @ keep their order; a dictio
 
 def skipped(function: F) -> F:
     """Mark a function that autograd calls: Dynamo would compile it, and all that it calls, if it runs within a compiled function."""
-    SKIPPED.append(function.__code__)
+    frames: Any = torch._C._dynamo.eval_frame
+    if hasattr(frames, "set_code_exec_strategy") and hasattr(frames, "_FrameExecStrategy"):
+        skip = frames._FrameAction.SKIP
+        frames.set_code_exec_strategy(function.__code__, frames._FrameExecStrategy(skip, skip))
     return function
 
 
 def constant(function: F) -> F:
-    """Mark a function whose result compiled programs contain as a constant: torch.compiler.assume_constant_result imports Dynamo."""
+    """Mark a function whose result compiled programs contain as a constant: torch.compiler.assume_constant_result imports Dynamo.
+
+    Dynamo does not compile it where it runs after a graph break.
+    """
     function._dynamo_marked_constant = True  # type: ignore[attr-defined]
-    return function
+    return skipped(function)
 
 
 def correct() -> None:
@@ -57,11 +62,6 @@ def correct() -> None:
     if (operators := getattr(builtin.BuiltinVariable, "_binops", None)) is not None:
         operators().setdefault(operator.matmul, (["__matmul__", "__rmatmul__", "__imatmul__"], operator.imatmul))
     decorators.mark_static_address = _marking(decorators.mark_static_address)
-    frames = torch._C._dynamo.eval_frame
-    if hasattr(frames, "set_code_exec_strategy") and hasattr(frames, "_FrameExecStrategy"):
-        skip = frames._FrameAction.SKIP
-        for code in SKIPPED:
-            frames.set_code_exec_strategy(code, frames._FrameExecStrategy(skip, skip))
     if (overridable := getattr(functions, "get_overridable_functions", None)) is not None:
         overridable().update(OVERRIDABLE)
     if (is_fixed := getattr(symbolic_convert, "is_stdlib", None)) is not None:

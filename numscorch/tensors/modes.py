@@ -71,6 +71,24 @@ def outside_modes() -> Iterator[None]:
         yield
 
 
+def is_forward(tensors: Iterable[torch.Tensor]) -> bool:
+    """Whether forward-mode AD is active; programs of Dynamo enter its level without changing ``forward_ad._current_level``."""
+    unpacked: Any = torch._VF._unpack_dual
+    with _unrecorded():
+        return forward_ad._current_level >= 0 or any(
+            (t.is_floating_point() or t.is_complex()) and unpacked(t, level=0)[1] is not None for t in tensors
+        )
+
+
+def _unrecorded() -> AbstractContextManager[Any]:
+    """A context in which ``make_fx`` records no operators."""
+    if torch._C._get_dispatch_mode(KEY.PROXY) is None:
+        return nullcontext()
+    from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing  # lazy: slow to import
+
+    return disable_proxy_modes_tracing()
+
+
 def is_nested(tensors: Iterable[torch.Tensor]) -> bool:
     """Whether derivatives are nested: a tensor within a transform of torch.func also requires grad, or has a tangent, outside of it."""
     stack = torch._C._functorch.get_interpreter_stack() or ()
@@ -192,11 +210,22 @@ def recorder() -> str | None:
 
 
 def lifted(arrays: list[torch.Tensor]) -> list[torch.Tensor]:
-    """The tensors for a recorded program; real tensors become fake ones if a FakeTensorMode is active."""
+    """The tensors for a recorded program; real tensors become fake ones if a FakeTensorMode is active.
+
+    Raises:
+        UnsupportedError: ``make_fx`` records fake tensors only.
+    """
     mode = torch._C._get_dispatch_mode(KEY.FAKE)
-    if mode is None or torch._C._get_dispatch_mode(KEY.PROXY) is not None:
+    if mode is None:
         return arrays
-    return [array if mode.is_our_fake(array) else mode.from_tensor(array) for array in arrays]
+    if torch._C._get_dispatch_mode(KEY.PROXY) is None:
+        return [array if mode.is_our_fake(array) else mode.from_tensor(array) for array in arrays]
+    if not mode.allow_non_fake_inputs and any(type(innermost(array)) in (torch.Tensor, Parameter) for array in arrays):
+        raise UnsupportedError(
+            "a SparseTensor within make_fx with fake tensors: its index arrays are real tensors, so write make_fx(function, "
+            "tracing_mode=..., _allow_non_fake_inputs=True)"
+        )
+    return arrays
 
 
 @contextmanager

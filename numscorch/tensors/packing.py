@@ -21,6 +21,7 @@ from ..ir.levels import Compressed, Dense, Singleton
 from ..machine import memory
 from ..schedule import tuning
 from .coordinate_order import are_new, sorting
+from .dynamo import constant
 from .modes import as_numpy, in_transform, made_outside
 from .pattern import Pattern
 
@@ -295,6 +296,7 @@ def at_entries(pattern: Pattern, function: Callable[..., torch.Tensor], *values:
     return at_positions(pattern, function(*(of_entries(pattern, value) if value.ndim else value for value in values)))
 
 
+@constant
 def entry_count(pattern: Pattern) -> int:
     """The number of stored entries: positions that hold an entry inside the tensor.
 

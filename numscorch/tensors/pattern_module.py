@@ -29,7 +29,7 @@ SHOWN = 3  # coordinates in an error
 _adopted: WeakValueDictionary[Any, Pattern] = WeakValueDictionary()  # patterns of loaded states, by their arrays
 
 
-def _checksum(pattern: Pattern) -> int:
+def checksum_of(pattern: Pattern) -> int:
     """A checksum of the contents of the index arrays. O(nnz), slower than a copy."""
     checksum = 0
     for array in pattern.views:
@@ -78,7 +78,7 @@ class PatternModule(torch.nn.Module):
         """
         for name, _ in named_arrays(self.pattern) if "pattern" in vars(self) else ():
             delattr(self, name)  # the new format may have other arrays
-        self.pattern, self._seen, self._is_told = pattern, (_versions(pattern), _checksum(pattern)), False
+        self.pattern, self._seen, self._is_told = pattern, (_versions(pattern), checksum_of(pattern)), False
         self._buffers.update(named_arrays(pattern))  # register_buffer would ask the tensor for an attribute of this name
 
     def _follow(self) -> None:
@@ -101,7 +101,7 @@ class PatternModule(torch.nn.Module):
         versions = _versions(self.pattern)
         if self._seen[0] == versions:
             return
-        checksum = _checksum(self.pattern)
+        checksum = checksum_of(self.pattern)
         if checksum != self._seen[1]:
             try:
                 self.pattern = checked_pattern(self.pattern.format, self.pattern.shape, self.pattern.arrays)
@@ -141,7 +141,7 @@ class PatternModule(torch.nn.Module):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)  # type: ignore[no-untyped-call]
-        checksum = state["_seen"] if isinstance(state.get("_seen"), int) else _checksum(self.pattern)
+        checksum = state["_seen"] if isinstance(state.get("_seen"), int) else checksum_of(self.pattern)
         vars(self).update(_seen=(_versions(self.pattern), checksum), _is_told=False)
 
     @property

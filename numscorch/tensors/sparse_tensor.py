@@ -267,6 +267,7 @@ class SparseTensor(StoredValues, PythonOperators):
         """
         return METHODS["to_torch"](self, copy)
 
+    @graph_break
     def to_scipy(self, *, copy: bool = True) -> sparray:
         """Convert to a SciPy sparse array, detached from autograd; requires SciPy.
 
@@ -286,6 +287,7 @@ class SparseTensor(StoredValues, PythonOperators):
         """
         return METHODS["to_scipy"](self, copy)
 
+    @graph_break
     def to_pydata(self, *, copy: bool = True) -> Any:
         """Convert to an array of pydata/sparse, detached from autograd; requires the package ``sparse``.
 
@@ -300,6 +302,7 @@ class SparseTensor(StoredValues, PythonOperators):
         """
         return METHODS["to_pydata"](self, copy)
 
+    @graph_break
     def to_edge_index(self) -> tuple[torch.Tensor, torch.Tensor]:
         """Convert a matrix ``A[target, source]`` to an edge list, the inverse of :func:`adj_t`; gradients flow to the weights.
 
@@ -317,6 +320,7 @@ class SparseTensor(StoredValues, PythonOperators):
         """
         return METHODS["to_edge_index"](self)
 
+    @graph_break
     def to_torch_sparse(self, *, copy: bool = True) -> Any:
         """Convert a matrix to a ``torch_sparse.SparseTensor``; gradients flow to the values. Requires torch_sparse.
 
@@ -332,6 +336,7 @@ class SparseTensor(StoredValues, PythonOperators):
         """
         return METHODS["to_torch_sparse"](self, copy)
 
+    @graph_break
     def to_networkx(self, create_using: Any = None) -> Any:
         """Convert a square matrix to a networkx graph; requires networkx. See the guide on graphs.
 
@@ -349,6 +354,7 @@ class SparseTensor(StoredValues, PythonOperators):
         """
         return METHODS["to_networkx"](self, create_using)
 
+    @graph_break
     def to_dgl(self, weight: str = "weight") -> Any:
         """Convert a square matrix to a DGL graph; requires DGL. See the guide on graphs.
 
@@ -492,6 +498,8 @@ class SparseTensor(StoredValues, PythonOperators):
             return PROPERTIES[name](self)
         operator = None if name.startswith("_") else OPERATORS.get(name)
         if operator is None:
+            if torch.compiler.is_compiling():
+                raise AttributeError(missing(name))  # Dynamo's hasattr expects this class
             raise MissingError(missing(name), name=name, obj=self)
         return operator.__get__(self)  # Dynamo cannot trace types.MethodType
 

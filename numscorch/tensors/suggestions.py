@@ -227,7 +227,8 @@ SUGGESTIONS: dict[str, str] = {
     **dict.fromkeys(("bitwise_and", "bitwise_not", "bitwise_or", "bitwise_xor"), "use A & B, ~A, A | B and A ^ B of truth values"),
     "meshgrid": "it takes dense vectors: use .to_dense()",
     "as_strided": "a SparseTensor has no strides: use slices, reshape and permute",
-    "requires_grad_": "write ns.nn.Parameter(A) in the place of torch.nn.Parameter(A), or train the values: A.values.requires_grad_()",
+    "requires_grad_": "use A.values.requires_grad_(); in modules, write ns.nn.Parameter(A) in the place of torch.nn.Parameter(A), and "
+    "register_buffer(name, A) in the place of torch.nn.Buffer(A)",
     "new": "use A.new_zeros(shape), which is dense",
     "multinomial": "draw from A.to_dense()",
 }

@@ -330,6 +330,13 @@ class TestPlainAttributes:
             with pytest.raises(ns.UnsupportedError, match=r"write ns\.nn\.Parameter\(A\) in the place of torch\.nn\.Parameter\(A\)"):
                 nn.Parameter(tensor)
 
+    def test_torchs_buffer_refuses_a_sparse_tensor(self) -> None:
+        module, A = nn.Module(), ns.eye(2, format=ns.CSR)
+        with pytest.raises(ns.UnsupportedError, match=r"register_buffer\(name, A\) in the place of torch\.nn\.Buffer\(A\)"):
+            nn.Buffer(A)
+        module.register_buffer("A", A)
+        assert module.A is A and dict(module.named_buffers()) == {"A": A}
+
     def test_a_tensor_that_requires_grad_warns_once(self) -> None:
         class StockNet(nn.Module):
             def __init__(self, A: Any):
@@ -364,3 +371,20 @@ def test_functional_calls_with_the_state_of_another_pattern_are_refused() -> Non
     parameters, buffers = torch.func.stack_module_state([first, twin])
     results = torch.func.vmap(lambda p, b: torch.func.functional_call(first, (p, b), (x,)))(parameters, buffers)
     torch.testing.assert_close(results, torch.stack([first(x), twin(x)]))
+
+
+def test_models_with_sparse_weights_are_sparsified_and_loaded_or_refused(tmp_path: Path) -> None:
+    model, A = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4)), ns.eye(4, format=ns.CSC)
+    sparse_weight(model[1], "weight", A)
+    plan, reports = ns.sparsify.SparsityPlan().weight("*.weight", ns.sparsify.magnitude(0.5)), []
+    ns.sparsify.sparsify_model(model, plan, report=reports.append)
+    assert model[1].weight.pattern is A.pattern and isinstance(model[0], ns.nn.SparseLinear)
+    assert "is sparse already; ns.nn.dense_weight(module, 'weight') makes it dense" in str(reports[0])
+    fresh = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
+    with pytest.raises(ns.UnsupportedError, match=r"1\.weight is sparse by ns\.nn\.sparse_weight .*get_submodule\('1'\).*assign=True"):
+        ns.sparsify.load_patterns(fresh, model.state_dict())
+    sparse_weight(fresh[1], "weight", ns.zeros(4, 4, format=ns.CSR))
+    ns.sparsify.load_patterns(fresh, model.state_dict()).load_state_dict(model.state_dict(), assign=True)
+    assert fresh[1].weight.pattern.stores_as(A.pattern) and fresh[1].weight.format == ns.CSC
+    with pytest.raises(RuntimeError, match="state_dict"):
+        torch.save(model, tmp_path / "model.pt")

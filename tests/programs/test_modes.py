@@ -224,6 +224,18 @@ def test_fake_tensors_have_the_shapes_of_results(name: str, interpreted: None) -
         as_dense(call(A, X.to("meta")))
 
 
+@pytest.mark.parametrize("mode", ["fake", "symbolic"])
+@pytest.mark.parametrize("call", [lambda A, x: A @ x, lambda A, x: torch.relu(A) @ x], ids=["product", "relu"])
+def test_recorded_fake_tensors(call: Callable[..., torch.Tensor], mode: str, interpreted: None) -> None:
+    A = ns.from_torch(D, ns.CSR)
+    with pytest.raises(ns.UnsupportedError, match="_allow_non_fake_inputs=True"):
+        make_fx(lambda x: call(A, x), tracing_mode=mode)(X)
+    program = make_fx(lambda x: call(A, x), tracing_mode=mode, _allow_non_fake_inputs=True)(X)
+    torch.testing.assert_close(program(X), call(A, X))
+    with FakeTensorMode() as fake:
+        assert call(A, fake.from_tensor(X)).shape == X.shape
+
+
 @pytest.mark.parametrize("entries", [0, 1 << 20])
 def test_conversions_within_functionalize_equal_those_outside(entries: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """By kernels, and by torch's operators."""

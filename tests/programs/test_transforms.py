@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
+from weakref import ref
 
 import pytest
 import torch
@@ -14,6 +15,7 @@ from torch.autograd import forward_ad, gradcheck, gradgradcheck
 from torch.func import functional_call, functionalize, grad, grad_and_value, hessian, jacfwd, jacrev, jvp, linearize, vjp, vmap
 
 import numscorch as ns
+from numscorch.programs.batches import pattern_of_batch
 from numscorch.programs.gradients import DifferentiableCall
 from numscorch.sparsify import sparsify, topk
 
@@ -218,6 +220,37 @@ def test_a_batch_of_sparse_results_keeps_their_pattern(interpreted: None) -> Non
     product = vmap(lambda values: ns.einsum("ij,jk->ik", A.with_values(values), B, format=ns.CSC))(torch.stack([A.values, 2 * A.values]))
     assert product.format == ns.CSC
     torch.testing.assert_close(ns.SparseTensor(product.pattern, product.values[1]).to_dense(), 2 * D @ B.to_dense())
+
+
+def test_a_batch_of_sparse_results_has_tensors(interpreted: None) -> None:
+    A = ns.from_torch(D, ns.CSR)
+    values = torch.stack([A.values, 2 * A.values])
+    batch = vmap(lambda values: torch.relu(A.with_values(values)))(values)
+    dense = torch.relu(torch.stack([D, 2 * D]))
+    torch.testing.assert_close(batch.to_dense(), dense)
+    torch.testing.assert_close(batch[1].to_dense(), dense[1])
+    torch.testing.assert_close([A.to_dense() for A in batch], list(dense))
+    torch.testing.assert_close(vmap(lambda A: A @ X)(batch), dense @ X)
+    assert (batch.shape, len(batch), batch[1:].shape, batch.format) == (dense.shape, 2, dense[1:].shape, ns.CSR)
+    nested = vmap(vmap(lambda values: A.with_values(values)))(torch.stack([values, -values]))
+    torch.testing.assert_close(nested.to_dense()[1], -torch.stack([D, 2 * D]))
+    torch.testing.assert_close(nested[0][1].to_dense(), 2 * D)
+    for call in (lambda: batch @ X, lambda: torch.relu(batch), lambda: batch.sum(1)):
+        with pytest.raises(ns.UnsupportedError, match=r"of a batch of SparseTensors.*batch\[0\]"):
+            call()
+    with pytest.raises(ns.OperandError, match=r"batch\[0\]\[i, j\]"):
+        batch[0, 1]
+    assert not hasattr(batch, "crow_indices")
+
+
+def test_patterns_of_recent_batch_sizes_are_kept(interpreted: None) -> None:
+    A = ns.from_torch(D, ns.CSR)
+    patterns = []
+    for size in range(1, 40):
+        torch.testing.assert_close(vmap(lambda v: A.with_values(v).sum(1))(A.values.expand(size, -1)), D.sum(1).expand(size, -1))
+        patterns.append(ref(pattern_of_batch(A.pattern, size)))
+    assert patterns[0]() is None
+    assert patterns[-1]() is pattern_of_batch(A.pattern, 39)
 
 
 @pytest.mark.parametrize("is_fused", [False, True])

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from torch.func import grad, hessian, jacrev
+from torch.autograd import forward_ad
+from torch.func import grad, hessian, jacrev, jvp
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -215,6 +216,31 @@ def test_transforms_within_a_program() -> None:
         torch.testing.assert_close(torch.compile(batched, fullgraph=True, backend="aot_eager")(given), batched(given))
 
 
+def _tangent(function: Any) -> Any:
+    """A function from a tensor and its tangent to the tangent of a result, by dual numbers."""
+
+    def tangent(x: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
+        with forward_ad.dual_level():
+            return forward_ad.unpack_dual(function(forward_ad.make_dual(x, t))).tangent
+
+    return tangent
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@pytest.mark.parametrize("name", ["product", "values", "twice"])
+def test_tangents_within_a_program(name: str, backend: str) -> None:
+    """Once, programs that Dynamo had compiled lost the tangents of dual numbers."""
+    A = ns.from_torch(D, ns.CSR)
+    function, x = {
+        "product": (lambda x: A @ x, X),
+        "values": (lambda values: torch.relu(A.with_values(values)) @ X, A.values),
+        "twice": (lambda values: A.with_values(values) @ (A.with_values(values) @ X), A.values),
+    }[name]
+    for call in (lambda x, t: jvp(function, (x,), (t,)), _tangent(function)):
+        torch.compiler.reset()
+        torch.testing.assert_close(torch.compile(call, fullgraph=True, backend=backend)(x, 2 * x), call(x, 2 * x))
+
+
 def test_a_named_kernel_in_the_profiler() -> None:
     A = ns.from_torch(D, ns.CSR)
     A @ X
@@ -364,3 +390,73 @@ def test_backward_passes_find_patterns_of_views_again(monkeypatch: pytest.Monkey
     monkeypatch.setattr(torch_operators, "Pattern", lambda *args: pytest.fail("a pattern was built again"))
     program(A, x).sum().backward()
     torch.testing.assert_close(x.grad, 2 * D.T @ torch.ones(6, 6))
+
+
+def test_exported_programs_take_tensors_of_their_pattern(tmp_path: Path) -> None:
+    class ProductAndValues(torch.nn.Module):
+        def forward(self, A: ns.SparseTensor, x: torch.Tensor) -> tuple[torch.Tensor, ns.SparseTensor]:
+            return A @ x, torch.relu(A)
+
+    A, equal, other = ns.from_torch(D, ns.CSR), ns.from_torch(2 * D, ns.CSR), ns.from_torch(D.T, ns.CSR)
+    program = torch.export.export(ProductAndValues(), (A, X))
+    torch.export.save(program, tmp_path / "program.pt2")
+    for given in (program, torch.export.load(tmp_path / "program.pt2")):
+        product, positive = given.module()(equal, X)
+        torch.testing.assert_close(product, 2 * D @ X)
+        torch.testing.assert_close(positive.to_dense(), torch.relu(2 * D))
+        with pytest.raises(ValueError, match=r"CSR of 6x6 with \d+ entries, .*: an exported program takes tensors of one pattern"):
+            given.module()(other, X)
+
+
+READ = "dtype device is_sparse is_sparse_csr ndim nnz density is_cpu itemsize nbytes requires_grad shape"
+CALLED = "dim is_contiguous is_floating_point numel size _nnz"
+PROPERTIES: dict[str, Callable[[Any], Any]] = {
+    **{name: lambda A, name=name: getattr(A, name) for name in READ.split()},
+    **{name: lambda A, name=name: getattr(A, name)() for name in CALLED.split()},
+    "format": lambda A: A.format.name,
+    "getattr layout": lambda A: getattr(A, "layout", None),
+    "hasattr layout": lambda A: hasattr(A, "layout"),
+    "hasattr tocsr": lambda A: hasattr(A, "tocsr"),
+    "len": len,
+}
+
+
+@pytest.mark.parametrize("name", PROPERTIES)
+def test_properties_are_constants(name: str) -> None:
+    read = PROPERTIES[name]
+    for format in (ns.CSR, ns.DCSR, ns.BCSR(4, 4)):
+        torch.compiler.reset()
+        A = ns.from_torch(D, format)
+        assert torch.compile(lambda A, x: (A @ x, read(A)), fullgraph=True, backend="aot_eager")(A, X)[1] == read(A)
+
+
+CONSTRUCTORS: dict[str, Callable[[torch.Tensor], Any]] = {
+    "from_coo": lambda x: ns.from_coo([[0, 1], [1, 0]], x[0, :2], (6, 6)),
+    "from_csr": lambda x: ns.from_csr(torch.tensor([0, 1, 2]), torch.tensor([1, 0]), x[0, :2], (2, 6)),
+    "from_torch": lambda x: ns.from_torch(x),
+    "from_scipy": lambda x: ns.from_scipy(EYE),
+    "adj_t": lambda x: ns.adj_t(torch.tensor([[0, 1], [1, 0]]), size=6),
+    "eye": lambda x: ns.eye(6, format=ns.CSR),
+    "sliding_window": lambda x: ns.nn.patterns.sliding_window(6, 1),
+    "to_scipy": lambda x: ns.from_scipy(EYE).to_scipy().sum() + ns.eye(6, format=ns.CSR),
+}
+EYE = ns.eye(6, format=ns.CSR).to_scipy()
+
+
+@pytest.mark.parametrize("name", CONSTRUCTORS)
+def test_constructors_break_the_graph(name: str) -> None:
+    call = lambda x: (CONSTRUCTORS[name](x) @ x) + 1  # noqa: E731
+    with pytest.raises(torch._dynamo.exc.Unsupported, match=r"within a whole graph: .*; call it outside, and pass its result"):
+        torch.compile(call, fullgraph=True, backend="aot_eager")(X)
+    torch.compiler.reset()
+    torch.testing.assert_close(torch.compile(call, backend="aot_eager")(X), call(X))
+
+
+def test_graph_breaks_do_not_compile_functions_of_numscorch() -> None:
+    """Once, Dynamo compiled functions that ran after a graph break, with warnings and further breaks."""
+    A = ns.from_torch(D, ns.CSR)
+    torch._dynamo.utils.counters.clear()
+    torch.compile(lambda A, x: A.max(1).values + x, backend="eager")(A, X)
+    assert [reason.split("\n")[0] for reason in torch._dynamo.utils.counters["graph_break"]] == [
+        "Skip calling `torch.compiler.disable()`d function"
+    ]
