@@ -560,10 +560,9 @@ class SparseTensor(StoredValues, PythonOperators):
     def __torch_function__(
         cls, func: Callable[..., Any], types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        if torch.compiler.is_compiling() and func.__name__ in REFLECTED:
-            implementation: Callable[..., Any] | None = REFLECTED[func.__name__]
-        else:
-            implementation = TORCH_FUNCTIONS.get(func)
+        implementation = TORCH_FUNCTIONS.get(func)
+        if implementation is None and torch.compiler.is_compiling():
+            implementation = REFLECTED.get(func.__name__)
         if implementation is None:
             name = getattr(func, "__name__", str(func))
             name = f"masked.{name}" if str(getattr(func, "__module__", "")).startswith("torch.masked") else name
