@@ -385,15 +385,20 @@ def mapped(expr: Expr, change: Callable[[Access], Expr]) -> Expr:
     return map_leaves(expr, lambda leaf: change(leaf) if isinstance(leaf, Access) else leaf)
 
 
-def with_part(expr: Expr, part: Expr, instead: Expr) -> Expr:
-    """The expression with another subexpression in the place of ``part``."""
+def with_part(expr: Expr, part: Expr, replacement: Expr) -> Expr:
+    """Replace a subexpression wherever it occurs.
+
+    >>> from .notation import parse_expr
+    >>> print(with_part(parse_expr("exp(A[i]) * B[i]"), parse_expr("exp(A[i])"), parse_expr("E[i]")))
+    E[i] * B[i]
+    """
     match expr:
         case _ if expr == part:
-            return instead
+            return replacement
         case Binary(op, left, right):
-            return Binary(op, with_part(left, part, instead), with_part(right, part, instead))
+            return Binary(op, with_part(left, part, replacement), with_part(right, part, replacement))
         case Apply(function, args):
-            return Apply(function, tuple([with_part(arg, part, instead) for arg in args]))
+            return Apply(function, tuple([with_part(arg, part, replacement) for arg in args]))
     return expr
 
 

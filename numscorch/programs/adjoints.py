@@ -114,16 +114,17 @@ class _Adjoining:
             if statement.op not in ("=", "+="):
                 raise NotFused(f"{statement.op} has no fused gradient")
             for access in {a for a in accesses_in(statement.value) if a.tensor.name in moving and a.tensor.has_values}:
-                by = self._reusing(statement, derivative(statement.value, access.tensor.name))
+                by = self._with_result(statement, derivative(statement.value, access.tensor.name))
                 if not is_zero(by):
                     terms.setdefault(access.tensor.name, []).append(self._where_stored(times(upstream, by), statement.owner))
                     indices[access.tensor.name] = access.indices
         return {name: self._summed(name, indices[name], terms[name]) for name in self.wanted if name in terms}
 
-    def _reusing(self, statement: Member, by: Expr) -> Expr:
-        """The derivative of a statement, which reads the statement's result in the place of the function that computes it, such as exp."""
+    def _with_result(self, statement: Member, by: Expr) -> Expr:
+        """Replace the function in a derivative by the result of the statement that computes it: exp(A[i,j]) by E[i,j] if E = exp(A)."""
         functions = [f for f in factors_of(statement.value) if not isinstance(f, Access) or f.tensor.has_values]
-        if statement.name == RESULT or len(functions) != 1 or not isinstance(functions[0], Apply):
+        is_sum = not set(variables_in(statement.value)) <= set(statement.indices)
+        if is_sum or statement.name == RESULT or len(functions) != 1 or not isinstance(functions[0], Apply):
             return by
         result = Access(TensorVar(statement.name, dense(len(statement.indices))), statement.indices)
         return with_part(by, functions[0], result)

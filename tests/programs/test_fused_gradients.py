@@ -137,6 +137,26 @@ def test_the_gradient_of_a_sparse_softmax_is_one_kernel(name: str, monkeypatch: 
     assert " ".join(str(value) for value in run.request.read).count("exp(") == 1
 
 
+def test_the_gradient_of_a_sum_of_functions() -> None:
+    """A softmax whose exponentials have no name: their sum does not take the place of an exponential in the derivative."""
+    text = """
+        S[i,j] = A[i,j] * Q[i,k] * K[j,k]
+        s[i] += stored(S[i,j]) * exp(S[i,j])
+        P[i,j] = stored(S[i,j]) * exp(S[i,j]) / s[i]
+        O[i,d] = P[i,j] * V[j,d]
+    """
+    A, leaves = ns.from_torch(matrix(), ns.CSR), tuple([random_leaf(n, K, seed=n) for n in (N, M, M + 1)])
+    Q, keys, V = leaves[0], leaves[1], leaves[2][:M]
+    stored = A.to_dense() != 0
+    weights = torch.where(stored, (A.to_dense() * (Q @ keys.T)).exp(), 0)
+    expected = (weights[1:] / weights[1:].sum(1, keepdim=True)) @ V  # row 0 is empty
+    upstream = torch.randn_like(expected)
+    with uncompiled():
+        output = ns.evaluate(text, A=A, Q=Q, K=keys, V=V)[1:]
+        torch.testing.assert_close(output, expected)
+        torch.testing.assert_close(torch.autograd.grad(output, leaves, upstream), torch.autograd.grad(expected, leaves, upstream))
+
+
 def test_several_operands_with_one_pattern() -> None:
     """Each operand gets its gradient, as in the backward pass of a softmax written by hand."""
     text = "s[i] += R[i,j] * G[i,j]; E[i,j] = R[i,j] * (G[i,j] - s[i]); y[i] = E[i,j] * E[i,j]"

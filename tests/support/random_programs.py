@@ -250,6 +250,8 @@ class _Drawer:
         reduced = [at for at in "ijk" if at not in indices and draw.random() < self._share(at)]
         allowed = indices + "".join(reduced)
         value = self._value(allowed, indices)
+        if self.is_of_entries and indices == "i" and not is_last and draw.random() < 0.6:  # as in a softmax
+            op, value = "+=", Node("stored({}) * {}", (self.sparse[0], Node(draw.choice(ONE), (self._leaf("ij", must="ij"),))))
         if op == "=" and draw.random() < 0.3:
             value = Node(draw.choice(ONE[:6]), (value,))
             if indices and "j" not in indices and draw.random() < 0.5:
