@@ -224,9 +224,9 @@ class _Adjoining:
         kinds = dict(self.kinds) | {
             name_: OperandKind(len(self._indices(name_)), self.dtype, None, self._units(name_)) for name_ in available
         }
-        owner = self.pattern.tensor.name
-        if self.request.keeps:
-            kinds[UPSTREAM] = OperandKind(2, self.dtype, self.pattern.tensor.format, beside=owner)
+        owner = self.kinds[self.pattern.tensor.name]
+        if self.request.keeps and owner is not None:
+            kinds[UPSTREAM] = OperandKind(2, self.dtype, owner.format, group=owner.group)
         if format is not None:
             kinds |= {name_: replace(kind, format=format) for name_, kind in kinds.items() if kind is not None and kind.format is not None}
         parts = [_part(self._statement(name_)) for name_ in self._slice(name, available)]

@@ -42,15 +42,15 @@ class NotFused(Exception):
 class OperandKind:
     """The properties of an operand that affect fusion.
 
-    ``format`` is None for dense tensors, ``units`` are the dimensions of size 1, and ``beside`` is the name of an operand with the same
-    pattern.
+    ``format`` is None for dense tensors, ``units`` are the dimensions of size 1, and operands with the same pattern have the same
+    ``group``.
     """
 
     order: int
     dtype: str
     format: Format | None = None
     units: tuple[int, ...] = ()
-    beside: str | None = None
+    group: int | None = None
 
     @classmethod
     def of(cls, operand: Any) -> OperandKind | None:
@@ -135,14 +135,14 @@ def kinds_of(operands: Mapping[str, Any]) -> dict[str, OperandKind | None]:
 
     >>> import torch, numscorch as ns
     >>> A = ns.from_torch(torch.eye(2))
-    >>> {name: kind.beside for name, kind in kinds_of({"A": A, "B": A * 2, "x": torch.ones(2)}).items()}
-    {'A': None, 'B': 'A', 'x': None}
+    >>> {name: kind.group for name, kind in kinds_of({"A": A, "B": A * 2, "x": torch.ones(2)}).items()}
+    {'A': 0, 'B': 0, 'x': None}
     """
-    kinds, first = {name: OperandKind.of(operand) for name, operand in operands.items()}, dict[int, str]()
+    kinds, groups = {name: OperandKind.of(operand) for name, operand in operands.items()}, dict[int, int]()
     for name, operand in operands.items():
         shared = id(operand.pattern) if isinstance(operand, SparseTensor) else operand.beside if isinstance(operand, Operand) else None
-        if shared is not None and (owner := first.setdefault(shared, name)) != name and (kind := kinds[name]):
-            kinds[name] = replace(kind, beside=owner)
+        if shared is not None and (kind := kinds[name]):
+            kinds[name] = replace(kind, group=groups.setdefault(shared, len(groups)))
     return kinds
 
 
@@ -211,6 +211,7 @@ class _Fusing:
         self.parts, self.kinds, self.later = aligned(parts), kinds, later
         self.letters: dict[tuple[str, tuple[str, ...]], str] = {}  # (operand, indices) -> letter in the request
         self.sparse: dict[str, Access] = {}  # accesses to sparse operands by letter
+        self.owners: dict[tuple[int, tuple[str, ...]], str] = {}  # (group, indices) -> letter of the first operand with the pattern
         self.members: dict[str, Member] = {}
         self.alone: dict[str, Format] = {}  # format of each part's result without fusion
         self.outer = self._shared()
@@ -364,18 +365,20 @@ class _Fusing:
                 raise NotFused(f"{name} is not sparse, so stored({name}) has no pattern")
             return Access(TensorVar(member.name, dense(len(names)), access.tensor.dtype), member.indices)
         kind = self._kind(name)
-        owner = None if kind.beside is None else self.letters.get((kind.beside, names))
+        owner = None if kind.group is None else self.owners.get((kind.group, names))
         if owner is not None and not access.tensor.has_values:
             return self.sparse[owner].with_changes(dtype=access.tensor.dtype)
         letter = self.letters.setdefault((name, names), NAMES[len(self.letters)])
         if len(self.letters) >= MOST_OPERANDS + 1:
             raise NotFused("too many operands")
-        if owner is not None:
+        if owner is not None and owner != letter:
             return Access(TensorVar(letter, dense(len(names)), access.tensor.dtype, shares=owner), tuple(map(IndexVar, names)))
         fmt = dense(len(names)) if kind.format is None else kind.format
         if kind.format is not None:
             self.sparse[letter] = Access(TensorVar(letter, fmt), tuple(map(IndexVar, names)))
             self._check_walked(name, self.sparse[letter], kind)
+            if kind.group is not None:
+                self.owners[kind.group, names] = letter
         return Access(TensorVar(letter, fmt, access.tensor.dtype), tuple(map(IndexVar, names)))
 
     def _check_walked(self, name: str, access: Access, kind: OperandKind) -> None:
