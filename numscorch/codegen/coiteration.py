@@ -126,7 +126,7 @@ def at_position(var: IndexVar, it: Iterator, position: Expr, env: Env, body: Bod
 
 
 def _rows_ahead(var: IndexVar, it: Iterator, position: Expr, env: Env, body: Block) -> Block:
-    """Prefetch the start of the rows that a later coordinate chooses, from each array that the body reads."""
+    """Prefetch the start of the rows that a later coordinate chooses, from each array that the body reads; absent operands have no rows."""
     if var not in env.ahead:
         return ()
     distance, rows = env.ahead[var]
@@ -138,7 +138,8 @@ def _rows_ahead(var: IndexVar, it: Iterator, position: Expr, env: Env, body: Blo
         mode, start = later.mode(access, at, later.segments[name]), Var(f"p{name}{at + 1}_ahead")
         arrays = (mode.crd, mode.values) if at + 1 == len(access.indices) else (mode.crd,)
         loads = [Do(call("prefetch", array, start)) for array in arrays if array.name in read]
-        prefetches += [Assign(start, mode.pos[mode.parent.begin]), *loads] if loads else []
+        row: Block = (Assign(start, mode.pos[mode.parent.begin]), *loads) if loads else ()
+        prefetches += (If(env.conditions[name], row),) if row and name in env.conditions else row
     if not prefetches:
         return ()
     last = Var(f"{it.name}_entries") - 1
