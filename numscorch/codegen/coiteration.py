@@ -34,7 +34,7 @@ from ..ir.loop import (
 from ..schedule import tuning
 from ..schedule.cost import can_enter, can_seek
 from .environment import Env, Iterator, Lower
-from .expressions import guarded
+from .expressions import guarded, is_mask
 
 Bounds = tuple[Expr, Expr]
 Body = Callable[[Env], Block]
@@ -126,7 +126,7 @@ def at_position(var: IndexVar, it: Iterator, position: Expr, env: Env, body: Bod
 
 
 def _rows_ahead(var: IndexVar, it: Iterator, position: Expr, env: Env, body: Block) -> Block:
-    """Prefetch the start of the rows that a later coordinate chooses, from each array that the body reads."""
+    """Prefetch the start of the rows that a later coordinate chooses, from each array that the body reads; absent operands have no rows."""
     if var not in env.ahead:
         return ()
     distance, rows = env.ahead[var]
@@ -138,7 +138,8 @@ def _rows_ahead(var: IndexVar, it: Iterator, position: Expr, env: Env, body: Blo
         mode, start = later.mode(access, at, later.segments[name]), Var(f"p{name}{at + 1}_ahead")
         arrays = (mode.crd, mode.values) if at + 1 == len(access.indices) else (mode.crd,)
         loads = [Do(call("prefetch", array, start)) for array in arrays if array.name in read]
-        prefetches += [Assign(start, mode.pos[mode.parent.begin]), *loads] if loads else []
+        row: Block = (Assign(start, mode.pos[mode.parent.begin]), *loads) if loads else ()
+        prefetches += (If(env.conditions[name], row),) if row and name in env.conditions else row
     if not prefetches:
         return ()
     last = Var(f"{it.name}_entries") - 1
@@ -374,7 +375,21 @@ def _masked_step(var: IndexVar, walked: list[Iterator], env: Env, lattice: Latti
 
 
 def _mask_counters(body: Block, entry: Expr | None) -> Block:
-    """Make the counters of a body advance by the entry's mask, so that they stay where a coordinate has no entry."""
+    """Make the counters of a body advance only where a coordinate has an entry.
+
+    A mask is -1 there. A condition that contains comparisons of outer loops may be 1 or -1.
+
+    >>> step = (Accumulate(Var("n"), Const(1)),)
+    >>> _mask_counters(step, Var("A_here")) == (Assign(Var("n"), Var("n") - Var("A_here")),)
+    True
+    >>> entry = BinOp("and", BinOp("==", Var("iB"), Var("i")), Var("A_here"))
+    >>> _mask_counters(step, entry) == (Accumulate(Var("n"), Choose(entry, Const(1), Const(0))),)
+    True
+    """
     if entry is None:
         return body
-    return tuple(Assign(stmt.var, stmt.var - entry) if isinstance(stmt, Accumulate) and stmt.value == Const(1) else stmt for stmt in body)
+
+    def advanced(count: Var) -> Stmt:
+        return Assign(count, count - entry) if is_mask(entry) else Accumulate(count, Choose(entry, Const(1), Const(0)))
+
+    return tuple(advanced(stmt.var) if isinstance(stmt, Accumulate) and stmt.value == Const(1) else stmt for stmt in body)

@@ -113,8 +113,13 @@ def _or_zero(condition: LoopExpr | None, value: LoopExpr, expr: Expr, env: Env) 
     """Return the value where the condition holds, and 0 elsewhere."""
     if condition is None:
         return value
-    is_mask = isinstance(condition, Var) or (isinstance(condition, BinOp) and condition.op in ("&", "|"))
-    return call("masked", value, condition) if env.masked and is_mask else Choose(condition, value, Const(0.0, dtype_of(expr)))
+    in_mask = env.masked and is_mask(condition)
+    return call("masked", value, condition) if in_mask else Choose(condition, value, Const(0.0, dtype_of(expr)))
+
+
+def is_mask(condition: LoopExpr) -> bool:
+    """Whether a condition consists of masks, without comparisons."""
+    return isinstance(condition, Var) or (isinstance(condition, BinOp) and condition.op in ("&", "|"))
 
 
 def _present(factor: Expr, env: Env) -> LoopExpr:

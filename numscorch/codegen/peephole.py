@@ -12,6 +12,7 @@ from ..ir.loop import (
     BinOp,
     Block,
     Call,
+    Choose,
     Const,
     Expr,
     For,
@@ -163,15 +164,39 @@ def _scattered_rolled(stmt: Stmt) -> Block:
     """Mark a loop that scatters a row as not to be unrolled, and load values that its steps share before it.
 
     The steps depend on each other through memory, so that copies gain nothing. In a marked loop, LLVM would load the values at each step.
+
+    >>> a, b, p, q, y = (Var(name) for name in "abpqy")
+    >>> term = BinOp("+", a[q], Choose(q < Var("end"), b[q], Const(0.0)))
+    >>> loop = For(p, Const(0), Var("n"), (Assign(Var("j"), Var("crd")[p]), Store(y, Var("j"), term, True)))
+    >>> [stmt.value for stmt in _scattered_rolled(loop)[:-1]] == [a[q], Choose(q < Var("end"), b[q], Const(0.0))]
+    True
     """
     match stmt:
         case For(p, _, _, (Assign(var, Load(crd, index)), Store(values, _, term, True) as store), Const(1), False) if index == p:
-            loads = [part for part in walk(term) if isinstance(part, Load) and not {p.name, var.name, values.name} & names_in(part)]
-            fixed: dict[Expr, Var] = {load: Var(f"{load.array.name}{at}") for at, load in enumerate(dict.fromkeys(loads))}
-            body = (Assign(var, call("rolled", Load(crd, index))), replace(store, value=map_expr(term, fixed.get)))
-            return (*(Assign(name, load) for load, name in fixed.items()), replace(stmt, body=body))
+            value, shared = _with_shared_loads(term, {p.name, var.name, values.name})
+            return (*shared, replace(stmt, body=(Assign(var, call("rolled", Load(crd, index))), replace(store, value=value))))
         case _:
             return (stmt,)
+
+
+def _with_shared_loads(term: Expr, changing: set[str]) -> tuple[Expr, list[Assign]]:
+    """Replace loads that contain no changing name by variables; return the term and the assignments to these variables.
+
+    A load in a choice is valid only under the choice's condition, because an absent operand may be at its end. The choice moves as a whole.
+    """
+    names: dict[Expr, Var] = {}
+
+    def shared(part: Expr) -> Expr | None:
+        match part:
+            case Load(array) | Choose(_, Load(array), Const()) if not changing & names_in(part):
+                return names.setdefault(part, Var(f"{array.name}{len(names)}"))
+            case Choose():
+                return part
+            case _:
+                return None
+
+    value = map_expr(term, shared)
+    return value, [Assign(name, part) for part, name in names.items()]
 
 
 def _adds_up(block: list[Stmt]) -> bool:

@@ -94,7 +94,8 @@ def runs_of(loop: Forall) -> tuple[Access, int] | None:
 def chosen_rows(loop: Forall) -> list[tuple[Access, int]]:
     """The accesses whose rows the loop's coordinates choose, and the levels that hold the rows.
 
-    The loop walks the last level of another operand, so that its coordinates can be read ahead.
+    The loop walks the last level of another operand, so that its coordinates can be read ahead. The levels above the rows are
+    reached before the loop.
 
     >>> from .format import CSR
     >>> from .index import TensorVar
@@ -106,11 +107,13 @@ def chosen_rows(loop: Forall) -> list[tuple[Access, int]]:
     access, at = walked(loop) or (None, 0)
     if access is None or not isinstance(access.tensor.format.levels[-1], Compressed | Singleton) or at + 1 < len(access.indices):
         return []
+    later = {inner.var for inner in loops_of(loop.body)}
     return [
         (other, up + 1)
         for other in operands_of(loop.body)
         for up, (level, below) in enumerate(pairwise(other.tensor.format.levels))
         if other.level_var(up) == loop.var and level.full and isinstance(below, Compressed) and other.tensor.shares is None
+        if not later & {other.level_var(above) for above in range(up)}
     ]
 
 

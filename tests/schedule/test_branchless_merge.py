@@ -116,3 +116,14 @@ def test_short_rows_are_merged_without_reading_ahead(plain: pytest.MonkeyPatch) 
     tags = [loop.tag for plan in plans.PROCESS.plans.values() for loop in loops_of(plan.steps[-1].stmt)]
     assert Blend() in tags
     assert Blend(ahead=True) not in tags
+
+
+def test_entries_that_depend_on_masks_and_on_operands_of_outer_loops_are_counted(plain: pytest.MonkeyPatch) -> None:
+    """B is present at the first j only, and C at each j: one step has a mask, the other the comparison of an outer loop."""
+    first = torch.tensor([[1.0], [0.0]]).expand(2, 3)
+    full = {"A": torch.zeros(3), "B": first, "C": torch.ones(3), "D": torch.zeros(3, 2), "E": torch.ones(2, 3)}
+    formats = {"A": "s", "B": "DCSC", "C": "s", "D": "DCSR", "E": "DCSC"}
+    sparse = {name: ns.from_torch(value, formats[name]) for name, value in full.items()}
+    result = ns.evaluate("R[i] += (A[i] + 2) * (B[j,i] + C[i]) * (D[i,j] + E[j,i])", **sparse)
+    assert torch.equal(result.to_dense(), torch.full((3,), 6.0))
+    assert any(isinstance(loop.tag, Blend) for plan in plans.PROCESS.plans.values() for loop in loops_of(plan.steps[-1].stmt))

@@ -88,3 +88,12 @@ def test_rows_of_divided_loops(text: str, fresh_plans: pytest.MonkeyPatch) -> No
     options = {"format": "dense", "schedule": "reorder(j,i,k)"}
     assert ahead(ns.explain(text, *operands, **options)) == ["i"]
     assert torch.equal(ns.einsum(text, *operands, **options), torch.einsum(text, *map(strided, operands)))
+
+
+@pytest.mark.parametrize("text", ["ij,ljk->ik", "ij,ljk->i", "ij,ljk->"])
+def test_rows_below_a_level_that_is_walked_later_are_not_prefetched(text: str, plain: pytest.MonkeyPatch) -> None:
+    plain.setattr(tuning, "NEAREST_CACHE", 0)
+    A = matrix(60, 60, 300, 0, ns.CSR)
+    B = torch.stack([matrix(60, 5, 100, seed, ns.CSR).to_dense() for seed in range(3)])
+    assert ahead(ns.explain(text, A, ns.from_torch(B, "sds"))) == []
+    assert torch.equal(strided(ns.einsum(text, A, ns.from_torch(B, "sds"))), torch.einsum(text, A.to_dense(), B))

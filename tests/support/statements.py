@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -47,6 +48,13 @@ BINARY: dict[str, Callable[[Array, Array], Array]] = {
     "fmax({}, {})": np.fmax,
     "heaviside({}, {})": np.heaviside,
 }
+FACTORS: dict[str, Callable[..., Array]] = {
+    "{}": lambda a: a,
+    "({} + {})": np.add,
+    "maximum({}, {})": np.maximum,
+    "({} + 2)": lambda a: a + 2,
+    "({} * {} + 1)": lambda a, b: a * b + 1,
+}
 
 
 @dataclass
@@ -57,17 +65,18 @@ class Drawn:
     sizes: dict[str, int]
     arrays: dict[str, Array]
     formats: dict[str, ns.Format | None]
+    densities: tuple[float, ...] = (0.0, 0.2, 0.5, 1.0)
 
-    def access(self) -> tuple[str, Array]:
-        """Text of an access to a new tensor, and its values over all indices."""
-        order = self.rng.choices((0, 1, 2, 3), (1, 4, 8, 2))[0]
+    def access(self, order: int | None = None) -> tuple[str, Array]:
+        """Text of an access to a new tensor, with any order by default, and its values over all indices."""
+        order = self.rng.choices((0, 1, 2, 3), (1, 4, 8, 2))[0] if order is None else order
         term = self.rng.sample(sorted(self.sizes), min(order, len(self.sizes)))
         numbers = np.random.default_rng(self.rng.randrange(1 << 30))
         shape, read = self.windows(term)
         array = np.asarray(numbers.integers(-3, 4, shape), np.float64)
         is_sparse = bool(term) and self.rng.random() < 0.75
         if is_sparse:
-            array = np.asarray(array * (numbers.random(shape) < self.rng.choice((0.0, 0.2, 0.5, 1.0))))
+            array = np.asarray(array * (numbers.random(shape) < self.rng.choice(self.densities)))
         name = f"T{len(self.arrays)}"
         if self.arrays and self.rng.random() < 0.2:  # promoted to the data type of the first tensor
             array = array.astype(self.rng.choice((np.int32, np.int64, np.float32)))
@@ -108,6 +117,12 @@ class Drawn:
         form = self.rng.choice(list(BINARY))
         (left, a), (right, b) = self.elementwise(depth - 1), self.elementwise(depth - 1)
         return form.format(left, right), BINARY[form](a, b)
+
+    def factor(self, order: int, forms: Sequence[str]) -> tuple[str, Array]:
+        """A factor in one of these forms, of accesses of this order."""
+        form = self.rng.choice(forms)
+        accesses = [self.access(order) for _ in range(form.count("{}"))]
+        return form.format(*(text for text, _ in accesses)), FACTORS[form](*(value for _, value in accesses))
 
     def product(self, sums: bool = False) -> tuple[str, Array]:
         """A product of accesses; if ``sums`` is set, some factors are sums of two accesses."""
@@ -160,13 +175,32 @@ def random_statement(seed: int) -> Statement:
     for name, size in sizes.items():  # index on the left side only
         order.append(name)
         value = np.repeat(value[..., None], size, axis=-1)
-    op = kind if kind.endswith("=") else "="
-    lhs = f"R[{','.join(order)}]" if order else "R"
+    fmt = ns.Format("".join(rng.choice("ds") for _ in order)) if order and rng.random() < 0.3 else None
+    return _statement(seed, drawn, order, f"{kind if kind.endswith('=') else '='} {text}", value, sizes, fmt)
+
+
+def random_absences(seed: int) -> Statement:
+    """A sum of products of mostly empty operands, where loops merge several operands, and some factors are nonzero without an entry."""
+    rng = random.Random(seed)
+    names = ("i", "j", "k")[: rng.choice((2, 2, 3))]
+    drawn = Drawn(rng, {name: rng.randint(1, 5) for name in names}, {}, {}, (0.0, 0.0, 0.5, 1.0))
+    factors = [drawn.factor(1, tuple(FACTORS)[1:]) for _ in range(rng.randint(1, 2))]
+    factors += [drawn.factor(rng.choice((2, 2, 3)), tuple(FACTORS)[:3]) for _ in range(rng.randint(1, 2))]
+    rng.shuffle(factors)
+    text, full = " * ".join(text for text, _ in factors), reduce(np.multiply, (value for _, value in factors))
+    used = used_in(text, names)
+    result = [name for name in used if rng.random() < 0.6]
+    return _statement(seed, drawn, result, f"+= {text}", _reduced(drawn, full, used, result, "+"), {}, None)
+
+
+def _statement(
+    seed: int, drawn: Drawn, indices: list[str], right: str, value: Array, sizes: dict[str, int], fmt: ns.Format | None
+) -> Statement:
+    """A statement with these indices of the result, operator and right side, and sizes of indices that only the result has."""
     operands: dict[str, Any] = {name: as_operand(array, drawn.formats[name]) for name, array in drawn.arrays.items()}
     listed = ", ".join(f"{n}: {a.shape} {f.name if (f := drawn.formats[n]) else 'dense'}" for n, a in drawn.arrays.items())
-    operands |= sizes
-    fmt = ns.Format("".join(rng.choice("ds") for _ in order)) if order and rng.random() < 0.3 else None
-    return Statement(f"{lhs} {op} {text}", operands, fmt, value, f"seed {seed}: {listed}")
+    lhs = f"R[{','.join(indices)}]" if indices else "R"
+    return Statement(f"{lhs} {right}", operands | sizes, fmt, value, f"seed {seed}: {listed}")
 
 
 def used_in(text: str, names: Iterable[str]) -> list[str]:
