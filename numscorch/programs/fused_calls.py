@@ -100,10 +100,9 @@ class _Fused(Differentiable):
         self, values: Sequence[Tensor], saved: Sequence[Tensor], upstream: Tensor, needed: Sequence[bool]
     ) -> Sequence[Tensor | None]:
         if torch.is_grad_enabled() or in_transform():
-            return gradients_by_autograd(self.by_parts, values, upstream, needed)
+            return gradients_by_autograd(self.unfused, values, upstream, needed)
         tensors: dict[str, Any] = dict(zip(self.adjoint.forward.returned, saved, strict=True))
-        tensors[UPSTREAM] = upstream if self.kept is None else SparseTensor(self.kept, upstream)
-        tensors |= zip(NAMES, with_patterns(values, self.patterns), strict=False)
+        tensors |= zip((UPSTREAM, *NAMES), with_patterns([upstream, *values], [self.kept, *self.patterns]), strict=False)
         for run in self.adjoint.runs:
             inputs = [tensors[name] for name in run.operands]
             if run.format is not None:
@@ -114,8 +113,7 @@ class _Fused(Differentiable):
         terms = zip(NAMES, values, self.patterns, needed, strict=False)
         return [_shaped(gradients.get(name), v, pattern is not None) if need else None for name, v, pattern, need in terms]
 
-
-    def by_parts(self, values: Sequence[Tensor]) -> Tensor:
+    def unfused(self, values: Sequence[Tensor]) -> Tensor:
         """The result, or its values if it is sparse, computed part by part."""
         result = self.parts(with_patterns(values, self.patterns))
         return result if self.kept is None else as_stored(result, self.kept)

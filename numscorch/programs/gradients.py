@@ -249,7 +249,7 @@ def _annihilating(request: Request, sparse: Sequence[bool]) -> tuple[int, ...]:
 
 
 @lru_cache(maxsize=4096)
-def adjoint_of(
+def gradient_request(
     request: Request, at: int, fullness: tuple[bool | None, ...], shapes: Shapes, shared: tuple[int, ...], is_result_dense: bool
 ) -> Gradient | None:
     """The request for the gradient of an operand.
@@ -360,7 +360,7 @@ class DifferentiableCall(Differentiable):
         names, pattern = self.request.subscripts.operands[at], self.patterns[at]
         shared = () if self.result is None else tuple([k for k, p in enumerate(self.patterns) if p is self.result])
         fullness = tuple([None if p is None else p.format.is_full for p in self.patterns])
-        adjoint = adjoint_of(self.request, at, fullness, self.shapes, shared, self.result is None)
+        adjoint = gradient_request(self.request, at, fullness, self.shapes, shared, self.result is None)
         if adjoint is None:
             return None
         if adjoint.folded:

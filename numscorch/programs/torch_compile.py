@@ -65,7 +65,7 @@ def as_operator(name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     if kind == "dense":
         return _called(text, operands, [])
     pattern = getattr(objects[0].successors, name_of_pattern) if place < 0 else operands[place].pattern
-    values = _recorded([operand._values if isinstance(operand, SparseTensor) else operand for operand in operands])
+    values = _in_program([operand._values if isinstance(operand, SparseTensor) else operand for operand in operands])
     if kind == "values":
         given = {key: _refilled(value, values) for key, value in named}
         positional = _refilled(places, values)
@@ -126,10 +126,11 @@ def _called(text: str, operands: Sequence[Any], further: Sequence[Tensor]) -> An
         else:
             arrays.append(operand)
     arrays.extend(further)
-    return CALL(text, _recorded(arrays))
+    return CALL(text, _in_program(arrays))
 
 
-def _recorded(arrays: list[Tensor]) -> list[Tensor]:
+def _in_program(arrays: list[Tensor]) -> list[Tensor]:
+    """The tensors that a mode records; Dynamo needs no others."""
     return arrays if torch.compiler.is_compiling() else lifted(arrays)
 
 

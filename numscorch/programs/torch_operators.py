@@ -30,6 +30,7 @@ from ..runtime.plans import keep
 from ..tensors.graph_breaks import TRACED, Shape, TracedFunction
 from ..tensors.modes import (
     in_transform,
+    innermost,
     is_forward,
     is_nested,
     outside_dispatch_modes,
@@ -43,7 +44,7 @@ from ..tensors.sparse_tensor import SparseTensor
 from .autograd import gradients_by_autograd
 from .dispatch import compute
 from .fitting import MISSED, quick_result
-from .gradients import DifferentiableCall, Shapes, adjoint_of
+from .gradients import DifferentiableCall, Shapes, gradient_request
 from .program_texts import array_count, described_as, filled, read_call, shape_of
 
 MOST_PATTERNS = 1 << 10  # cached patterns
@@ -72,11 +73,11 @@ def apart(results: Sequence[Tensor], inputs: Sequence[Tensor]) -> list[Tensor]:
 def _derivative(
     request: Request, at: int, fullness: tuple[bool | None, ...], shapes: Shapes, shared: tuple[int, ...], is_result_dense: bool
 ) -> tuple[Gradient, tuple[int, ...], bool] | None:
-    """The request for an operand's gradient, the operands that it reads, and whether a kernel computes it; None if it takes more.
+    """The request for an operand's gradient, the operands that it reads, and whether one is sparse; None if one request does not suffice.
 
-    The arguments are those of :func:`adjoint_of`.
+    The arguments are those of :func:`~numscorch.programs.gradients.gradient_request`.
     """
-    part = adjoint_of(request, at, fullness, shapes, shared, is_result_dense)
+    part = gradient_request(request, at, fullness, shapes, shared, is_result_dense)
     if part is None or part.repeated or len(part.kept) < len(shapes[at]) or fullness[at]:
         return None
     reads = (*part.reads, *[at] * part.masked)
@@ -117,11 +118,11 @@ class Program:
         """The values of sparse operands, and dense operands."""
         return [arrays[at] for at in self.starts]
 
-    def pattern(self, arrays: Sequence[Tensor]) -> Pattern | None:
+    def pattern(self, arrays: Sequence[Tensor], operands: Sequence[Any]) -> Pattern | None:
         """The pattern of a sparse result."""
         if self.made is not None:
             return pattern_of(self.made, arrays[len(arrays) - array_count(self.made[0]) :])
-        return None if self.kept is None else self.operands(arrays)[self.kept].pattern
+        return None if self.kept is None else operands[self.kept].pattern
 
     def operands(self, arrays: Sequence[Tensor]) -> list[Any]:
         """The operands of the call."""
@@ -147,7 +148,7 @@ class Program:
         result = self.traced.function(*filled(self.args, operands), **{key: filled(value, operands) for key, value in self.kwargs.items()})
         if not isinstance(result, SparseTensor):
             return result
-        expected = self.pattern(arrays)
+        expected = self.pattern(arrays, operands)
         if expected is None:
             return result.to_dense()
         if not (result.pattern is expected or result.pattern.stores_as(expected)):
@@ -159,25 +160,24 @@ class Program:
 
     def gradients(self, wanted: Sequence[int], upstream: Tensor, arrays: Sequence[Tensor]) -> list[Tensor]:
         """The gradients of operands: of dense ones, or of the values of sparse ones."""
-        if self.is_contraction and (requested := self._requested(wanted, upstream, arrays)) is not None:
-            return requested
-        computed = self._once(wanted, upstream, arrays)
-        zeros = zip(wanted, computed, strict=True)
+        if self.is_contraction and (computed := self._gradients_by_requests(wanted, upstream, arrays)) is not None:
+            return computed
+        zeros = zip(wanted, self._once(wanted, upstream, arrays), strict=True)
         return apart([torch.zeros_like(arrays[self.starts[at]]) if g is None else g for at, g in zeros], [upstream, *arrays])
 
-    def _requested(self, wanted: Sequence[int], upstream: Tensor, arrays: Sequence[Tensor]) -> list[Tensor] | None:
-        """The gradients of a contraction, each by one request; None if one takes more, or the numbers are complex."""
+    def _gradients_by_requests(self, wanted: Sequence[int], upstream: Tensor, arrays: Sequence[Tensor]) -> list[Tensor] | None:
+        """The gradients of a contraction, each by one request; None if one request does not suffice for one, or they are complex."""
         operands = self.operands(arrays)
-        result = operands[self.kept].pattern if self.kept is not None else self.pattern(arrays)
-        shared = tuple([at for at, o in enumerate(operands) if result is not None and isinstance(o, SparseTensor) and o.pattern is result])
+        result = self.pattern(arrays, operands)
+        shared = () if result is None else tuple([at for at, o in enumerate(operands) if getattr(o, "pattern", None) is result])
         shapes = tuple([tuple(o.shape) if known is None else known[1] for o, known in zip(operands, self.formats, strict=True)])
         request = einsum_request(self.args[0], tuple(map(len, shapes)))
+        derived = [_derivative(request, at, self.fullness, shapes, shared, result is None) for at in wanted]
+        if self.dtype.is_complex or None in derived:
+            return None
         gradients: list[Tensor] = []
         are_new = result is None  # whether kernels computed all of them
-        for at in wanted:
-            if self.dtype.is_complex or (derived := _derivative(request, at, self.fullness, shapes, shared, result is None)) is None:
-                return None
-            part, reads, is_new = derived
+        for at, (part, reads, is_new) in zip(wanted, filter(None, derived), strict=True):
             are_new &= is_new
             values = reduce(mul, [operands[k]._values for k in part.folded], upstream) if part.folded else upstream
             inputs = [values if result is None else SparseTensor(result, values), *[operands[k] for k in reads]]
@@ -288,6 +288,7 @@ def pattern_of(known: tuple[Format, tuple[int, ...]], arrays: Sequence[Tensor]) 
         else:
             return entry[1]
     # torch saves a view for the backward pass as another object; while a pattern lives, no other array can have its memory
+    arrays = list(map(innermost, arrays))
     place = (id(known), *[(array.data_ptr(), array.shape[0], array.dtype) for array in arrays])
     if (alive := _by_memory.get(place)) is not None and (alive.format, alive.shape) == known:
         return alive

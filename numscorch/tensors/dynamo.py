@@ -8,8 +8,8 @@ the corrections are made then.
 * It does not call ``__matmul__`` of two objects that are no tensors, as in ``A @ A``.
 * It refuses modules with a buffer that is no tensor, as ``register_buffer("A", A)`` makes them.
 * ``torch.sparse.mm``, and in some processes others, are missing in its set of functions that objects can override.
-* At each call of a program it checks every global variable of numscorch that the program has read, about a hundred for ``A @ x``. It
-  trusts Python's standard library not to change; numscorch does not change either, except for the registered sparsifiers.
+* At each call of a program it checks each global variable of numscorch that the program has read, about a hundred for ``A @ x`` (torch
+  2.13). It takes those of Python's standard library as constants; so are numscorch's, except for the registered sparsifiers.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ corrected = {"@": False}  # whether the operands of @ keep their order; a dictio
 
 
 def skipped(function: F) -> F:
-    """Mark a function that autograd calls: Dynamo would compile it, and all that it calls, if it runs within a compiled function."""
+    """Mark a function that Dynamo must not compile, and all that it calls, where it runs within or after a compiled function."""
     frames: Any = torch._C._dynamo.eval_frame
     if hasattr(frames, "set_code_exec_strategy") and hasattr(frames, "_FrameExecStrategy"):
         skip = frames._FrameAction.SKIP
@@ -53,6 +53,8 @@ def correct() -> None:
     from torch._dynamo import decorators, symbolic_convert
     from torch._dynamo.variables import builtin, torch as functions
 
+    if (is_fixed := getattr(symbolic_convert, "is_stdlib", None)) is not None:
+        symbolic_convert.is_stdlib = lambda mod: bool(is_fixed(mod) or _has_constants(mod))
     reversed_methods = getattr(builtin, "BUILTIN_TO_TENSOR_RFN_MAP", None)
     if reversed_methods is None or not hasattr(builtin, "populate_builtin_to_tensor_fn_map"):
         return
@@ -64,15 +66,16 @@ def correct() -> None:
     decorators.mark_static_address = _marking(decorators.mark_static_address)
     if (overridable := getattr(functions, "get_overridable_functions", None)) is not None:
         overridable().update(OVERRIDABLE)
-    if (is_fixed := getattr(symbolic_convert, "is_stdlib", None)) is not None:
-        symbolic_convert.is_stdlib = lambda mod: bool(is_fixed(mod) or _is_unchanging(mod))
 
 
-def _is_unchanging(module: Any) -> bool:
-    """Whether the global variables of a module never change after its import.
+def _has_constants(module: Any) -> bool:
+    """Whether programs may read the global variables of a module as constants.
+
+    They read no variable of numscorch that changes, except registered sparsifiers. ``HANDLERS`` grows when ``sharding`` is imported, but a
+    program is compiled for the classes of its operands, and a later entry is for another class.
 
     >>> import math, numscorch.operators.products, numscorch.sparsifiers.base
-    >>> [_is_unchanging(module) for module in (math, numscorch.operators.products, numscorch.sparsifiers.base)]
+    >>> [_has_constants(module) for module in (math, numscorch.operators.products, numscorch.sparsifiers.base)]
     [False, True, False]
     """
     package, *names = getattr(module, "__name__", "").split(".")

@@ -73,11 +73,11 @@ def outside_modes() -> Iterator[None]:
 
 def is_forward(tensors: Iterable[torch.Tensor]) -> bool:
     """Whether forward-mode AD is active; programs of Dynamo enter its level without changing ``forward_ad._current_level``."""
-    unpacked: Any = torch._VF._unpack_dual
+    if forward_ad._current_level >= 0:
+        return True
+    unpack: Any = torch._VF._unpack_dual  # unpack_dual of forward_ad reads _current_level; torch has no other level than 0
     with _unrecorded():
-        return forward_ad._current_level >= 0 or any(
-            (t.is_floating_point() or t.is_complex()) and unpacked(t, level=0)[1] is not None for t in tensors
-        )
+        return any((t.is_floating_point() or t.is_complex()) and unpack(t, level=0)[1] is not None for t in tensors)
 
 
 def _unrecorded() -> AbstractContextManager[Any]:

@@ -319,13 +319,13 @@ def test_gradients_of_three_operands_are_those_of_pairs(dynamic: bool | None, mo
 
     patterns_per_call: list[int] = []
 
-    requested = torch_operators.Program._requested
+    requested = torch_operators.Program._gradients_by_requests
 
     def counted(self: torch_operators.Program, wanted: Any, *args: Any) -> list[torch.Tensor] | None:
         patterns_per_call.extend([len(self.formats)] * len(wanted))
         return requested(self, wanted, *args)
 
-    monkeypatch.setattr(torch_operators.Program, "_requested", counted)
+    monkeypatch.setattr(torch_operators.Program, "_gradients_by_requests", counted)
     expected = torch.autograd.grad(function(*leaves).sum(), leaves)
     gradients = torch.autograd.grad(torch.compile(function, fullgraph=True, backend="aot_eager", dynamic=dynamic)(*leaves).sum(), leaves)
     torch.testing.assert_close(gradients, expected)

@@ -241,6 +241,21 @@ def test_tangents_within_a_program(name: str, backend: str) -> None:
         torch.testing.assert_close(torch.compile(call, fullgraph=True, backend=backend)(x, 2 * x), call(x, 2 * x))
 
 
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@pytest.mark.parametrize("name", ["product", "softmax"])
+def test_gradients_within_a_program(name: str, backend: str) -> None:
+    """Once, index arrays within torch.func.grad had no address, so that programs of the backend "eager" failed."""
+    A = ns.from_torch(D, ns.CSR)
+
+    def loss(values: torch.Tensor) -> torch.Tensor:
+        B = A.with_values(values)
+        return ((B if name == "product" else torch.softmax(B, 1)) @ X).pow(2).sum()
+
+    function = torch.func.grad(loss)
+    torch.compiler.reset()
+    torch.testing.assert_close(torch.compile(function, fullgraph=True, backend=backend)(A.values), function(A.values))
+
+
 def test_a_named_kernel_in_the_profiler() -> None:
     A = ns.from_torch(D, ns.CSR)
     A @ X
