@@ -224,7 +224,7 @@ def converter(value: object) -> str | None:
     kind = type(value)  # not the object: other tensors compute attributes
     if hasattr(kind, "to_scipy_sparse") or hasattr(kind, "to_coo"):
         return "ns.from_pydata"
-    return "ns.from_scipy" if hasattr(kind, "tocsr") else None
+    return "ns.from_scipy" if hasattr(kind, "tocsr") else getattr(kind, "wrapped_by", None)
 
 
 def as_operand(value: Any, name: str) -> Any:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import builtins
+import math
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import Any, TypeVar
@@ -25,6 +27,7 @@ includes_key, BEFORE_DISPATCH = torch._C._dispatch_tls_is_dispatch_key_included,
 is_inference = torch.is_inference_mode_enabled
 KEY = torch._C._TorchDispatchModeKey
 TRACERS = {KEY.PROXY: "make_fx", KEY.FAKE: "FakeTensorMode", KEY.FUNCTIONAL: "FunctionalTensorMode"}
+PYTHONS_OWN: dict[tuple[Any, str], Any] = {(builtins, "max"): max, (builtins, "min"): min, (math, "pow"): math.pow}
 FUNCTIONALIZE = torch._C._functorch.TransformType.Functionalize
 
 
@@ -230,14 +233,21 @@ def lifted(arrays: list[torch.Tensor]) -> list[torch.Tensor]:
 
 @contextmanager
 def as_if_running() -> Iterator[None]:
-    """Compute with real tensors while torch compiles a program; random numbers stay those of the program."""
-    was_compiling = torch.compiler._is_compiling_flag
+    """Compute with real tensors while torch compiles a program; random numbers stay those of the program.
+
+    ``torch.export`` replaces some of Python's functions, which Numba reads when it compiles its first kernel.
+    """
+    was_compiling, replaced = torch.compiler._is_compiling_flag, {place: getattr(*place) for place in PYTHONS_OWN}
     torch.compiler._is_compiling_flag = False
     try:
+        for place, function in PYTHONS_OWN.items():
+            setattr(*place, function)
         with outside_modes(), torch.random.fork_rng(devices=[]):  # no torch.no_grad(), which torch.export would record
             yield
     finally:
         torch.compiler._is_compiling_flag = was_compiling
+        for place, function in replaced.items():
+            setattr(*place, function)
 
 
 def check_not_traced() -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -254,6 +257,28 @@ def test_gradients_within_a_program(name: str, backend: str) -> None:
     function = torch.func.grad(loss)
     torch.compiler.reset()
     torch.testing.assert_close(torch.compile(function, fullgraph=True, backend=backend)(A.values), function(A.values))
+
+
+EXPORTED = """
+import torch, numscorch as ns
+matrix = torch.tensor([[1.0, 0.0], [2.0, 3.0]])
+A, B = ns.from_torch(matrix, ns.CSR), ns.from_torch(matrix.T, ns.CSR)
+class Sum(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.A, self.B = ns.nn.Parameter(A), ns.nn.Parameter(B)
+    def forward(self, x):
+        return (self.A + self.B) @ x
+model, x = Sum(), torch.eye(2)
+torch.testing.assert_close(torch.export.export(model, (x,)).module()(x), matrix + matrix.T)
+"""
+
+
+def test_the_first_kernel_of_a_process_is_compiled_during_export(tmp_path: Path) -> None:
+    """Once, this failed: export replaces functions such as math.pow, which Numba reads when it compiles its first kernel."""
+    environment = {**os.environ, "NUMSCORCH_CACHE_DIR": str(tmp_path)}
+    finished = subprocess.run([sys.executable, "-c", EXPORTED], capture_output=True, text=True, check=False, env=environment)
+    assert finished.returncode == 0, finished.stderr
 
 
 def test_a_named_kernel_in_the_profiler() -> None:
