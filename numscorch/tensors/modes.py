@@ -28,6 +28,7 @@ is_inference = torch.is_inference_mode_enabled
 KEY = torch._C._TorchDispatchModeKey
 TRACERS = {KEY.PROXY: "make_fx", KEY.FAKE: "FakeTensorMode", KEY.FUNCTIONAL: "FunctionalTensorMode"}
 PYTHONS_OWN: dict[tuple[Any, str], Any] = {(builtins, "max"): max, (builtins, "min"): min, (math, "pow"): math.pow}
+unpack_dual: Any = torch._VF._unpack_dual  # that of forward_ad reads its _current_level; torch has no other level than 0
 FUNCTIONALIZE = torch._C._functorch.TransformType.Functionalize
 
 
@@ -78,18 +79,16 @@ def is_forward(tensors: Iterable[torch.Tensor]) -> bool:
     """Whether forward-mode AD is active; programs of Dynamo enter its level without changing ``forward_ad._current_level``."""
     if forward_ad._current_level >= 0:
         return True
-    unpack: Any = torch._VF._unpack_dual  # unpack_dual of forward_ad reads _current_level; torch has no other level than 0
-    with _unrecorded():
-        return any((t.is_floating_point() or t.is_complex()) and unpack(t, level=0)[1] is not None for t in tensors)
+    if torch._C._get_dispatch_mode(KEY.PROXY) is not None:  # make_fx would record _unpack_dual
+        from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing  # lazy: slow to import
+
+        with disable_proxy_modes_tracing():
+            return any(map(_has_tangent, tensors))
+    return any(map(_has_tangent, tensors))
 
 
-def _unrecorded() -> AbstractContextManager[Any]:
-    """A context in which ``make_fx`` records no operators."""
-    if torch._C._get_dispatch_mode(KEY.PROXY) is None:
-        return nullcontext()
-    from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing  # lazy: slow to import
-
-    return disable_proxy_modes_tracing()
+def _has_tangent(tensor: torch.Tensor) -> bool:
+    return (tensor.is_floating_point() or tensor.is_complex()) and unpack_dual(tensor, level=0)[1] is not None
 
 
 def is_nested(tensors: Iterable[torch.Tensor]) -> bool:
