@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._C._functorch import unwrap_if_dead
 from torch.autograd.function import _SingleLevelFunction
 from torch.utils.flop_counter import register_flop_formula
 
@@ -342,9 +343,10 @@ class _Differentiable(_SingleLevelFunction):
 
     @staticmethod
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
-        program, arrays = program_of(ctx.program), ctx.saved_tensors
+        program = program_of(ctx.program)
+        arrays = [unwrap_if_dead(tensor) for tensor in ctx.saved_tensors]  # a pullback may run after its transform
         wanted = [at for at, start in enumerate(program.starts) if ctx.needs_input_grad[1 + start]]
-        if not torch.is_grad_enabled():
+        if not (torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (upstream, *arrays))):
             computed = torch.ops.numscorch.gradients(ctx.program, wanted, upstream, arrays)
         elif recorder() is None:  # the gradients may be differentiated again
             with outside_dispatch_modes():
