@@ -9,7 +9,7 @@ the corrections are made then.
 * It refuses modules with a buffer that is no tensor, as ``register_buffer("A", A)`` makes them.
 * ``torch.sparse.mm``, and in some processes others, are missing in its set of functions that objects can override.
 * At each call of a program it checks each global variable of numscorch that the program has read, about a hundred for ``A @ x`` (torch
-  2.13). It takes those of Python's standard library as constants; so are numscorch's, except for the registered sparsifiers.
+  2.13), but no variable of Python's standard library. The variables of numscorch are constants, too, except for registered sparsifiers.
 """
 
 from __future__ import annotations

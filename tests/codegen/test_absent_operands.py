@@ -30,7 +30,7 @@ SCATTERED = "R[j] += maximum(A[i], B[i]) * (C[i] + 2) * (D[j,i] + E[i,j])"
 
 
 def scattered() -> Operands:
-    """B and D have no entries, and those of A end before those of E."""
+    """B and D have no entries, and the last entry of A lies before the last one of E."""
     none = stored(torch.zeros(2).double(), "s")
     return {
         "A": stored(torch.tensor([1.0, 0.0]).double(), "s"),
